@@ -1,0 +1,43 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo serve test test-long lint stubs stubs-check clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing packages into $(VENV) (the first time takes about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	@$(BIN)/ajoin demo
+
+serve: setup
+	@$(BIN)/ajoin serve --demo-streams
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/buf lint proto
+
+stubs: setup
+	$(BIN)/python -m tests.tools.stubs --write
+
+stubs-check: setup
+	$(BIN)/python -m tests.tools.stubs --check
+
+test: lint stubs-check
+	$(BIN)/python -m pytest -m "not long"
+
+test-long: setup
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) .ajoin .mypy_cache .ruff_cache .pytest_cache .hypothesis

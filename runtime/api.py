@@ -1,0 +1,162 @@
+"""The values that cross the engine's front door: what the platform, the service, the CLI and replay all speak.
+
+Requests go in as `Control` values, in batches; each gets an outcome (a value, or the exception it failed with). Times
+are milliseconds: event time since the Unix epoch, None for "no bound".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from optimizer.query import JoinQuery
+from optimizer.types import StreamSchema
+from runtime.connectors.base import ConnectorSpec
+
+
+class QueryState(StrEnum):
+    RUNNING = "RUNNING"
+    DELETED = "DELETED"
+
+
+# -- controls: what a user can ask for between two epochs ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreateQuery:
+    """`sinks` are written besides the result log."""
+
+    id: str
+    query: JoinQuery
+    sinks: tuple[ConnectorSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQuery:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForceOrder:
+    """Nested tuples of aliases, e.g. (("V", "W"), "C")."""
+
+    id: str
+    order: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ForceGroups:
+    groups: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTo:
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartition:
+    partition: int
+    ways: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """mode is 'full' or 'incremental'."""
+
+    mode: str
+
+
+Control = CreateQuery | DeleteQuery | ForceOrder | ForceGroups | ScaleTo | SplitPartition | Optimize
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    schema: StreamSchema
+    source: ConnectorSpec
+    tuples: int = 0
+    late_dropped: int = 0
+    dead_letter: int = 0
+    watermark: int | None = None
+    max_event_time: int | None = None
+    queries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInfo:
+    """`plan_version` and `epoch`: from which plan and epoch on the query runs."""
+
+    id: str
+    uid: str
+    sql: str
+    state: QueryState
+    active_from: int | None
+    active_until: int | None
+    watermark: int | None
+    rows: int
+    plan_version: int
+    epoch: int
+    group: int
+    outputs: tuple[str, ...] = ()
+    sinks: tuple[ConnectorSpec, ...] = ()
+    created_at_ms: int = 0
+    deployment_latency_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """A place in a query's result log: everything up to and including (epoch, sequence) has been seen."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultBatch:
+    """Rows of one query: window_start and window_end (timestamp[ms]) first, then the query's outputs."""
+
+    query_id: str
+    cursor: Cursor
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEvent:
+    """One changelog as it happened: the plan version it led to, the first epoch that uses it, and what changed."""
+
+    version: int
+    epoch: int
+    changes: tuple[str, ...]
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterInfo:
+    stream: str
+    epoch: int
+    place: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformStatus:
+    state: str
+    epoch: int
+    plan_version: int
+    streams: int
+    queries: int
+    tuples: int
+    rows: int
+    buckets: int
+    bucket_bytes: int
+    epoch_seconds: float
+    uptime_seconds: float
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,96 @@
+"""The connector interface: where tuples come from, and where a query's rows go besides the result log.
+
+A source lives on the driver and only talks about offsets (JSON values it alone understands). The platform asks how
+far it may read (`latest`), writes the range into the epoch log, and then asks for the reads of that range. `reads`
+must be a pure function of the range: after a crash the unfinished epoch is read again from its logged offsets and must
+bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
+
+A sink runs on the driver after the epoch is committed to the result log; it may be called again for the same
+(query, epoch) after a crash and must then replace what it wrote (that is what `epoch` is for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from optimizer.types import StreamSchema
+
+Offset = Any
+"""A JSON value: number, string, list or object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorSpec:
+    """What the user configured: a kind ('generator', 'files', 'push', ...) and its options, all as text."""
+
+    kind: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return dict(self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One tuple that could not be used: where it stood, what was wrong with it, and (cut to 200 characters) its text."""
+
+    place: str
+    reason: str
+    text: str
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Tuples in the stream's column order and Arrow types (see `arrow_schema`), and what could not be decoded.
+
+    A NULL event time is not the reader's business: the source operator counts it as a dead letter.
+    """
+
+    table: pa.Table
+    dead: list[DeadLetter] = field(default_factory=list)
+
+
+class Read(Protocol):
+    """A picklable piece of an offset range; pieces of one range can be loaded in parallel, in any process."""
+
+    def load(self, schema: StreamSchema) -> Loaded: ...
+
+
+class Source(Protocol):
+    def initial(self) -> Offset:
+        """Where a new stream starts."""
+        ...
+
+    def latest(self, start: Offset, now_ms: int) -> Offset:
+        """How far one epoch may read from `start` at processing time `now_ms`; `start` itself when nothing is there."""
+        ...
+
+    def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
+        """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
+        ...
+
+
+class Sink(Protocol):
+    def write(self, query_id: str, epoch: int, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def arrow_schema(schema: StreamSchema) -> pa.Schema:
+    """BIGINT int64, INT int32, DOUBLE float64, BOOLEAN bool, STRING string, TIMESTAMP timestamp[ms]."""
+    return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in schema.columns])
+
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("ms"),
+}
