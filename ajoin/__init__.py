@@ -1,0 +1,40 @@
+"""Ad-hoc shared stream joins: the Python client.
+
+    import ajoin
+
+    with ajoin.Client("127.0.0.1:7411") as client:
+        client.create_query("SELECT ... WINDOW TUMBLING (SIZE 1 SECOND)", id="q1")
+        print(client.results("q1").to_pandas())
+
+Everything is imported on first use, so that `ajoin --help` does not load gRPC and Arrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ajoin import errors
+    from ajoin.aio import AsyncClient
+    from ajoin.client import Client
+    from ajoin.results import Batch, Cursor, Progress, Results
+
+_HOMES = {
+    "AsyncClient": "ajoin.aio",
+    "Batch": "ajoin.results",
+    "Client": "ajoin.client",
+    "Cursor": "ajoin.results",
+    "Progress": "ajoin.results",
+    "Results": "ajoin.results",
+}
+
+__all__ = ["AsyncClient", "Batch", "Client", "Cursor", "Progress", "Results", "errors"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("ajoin.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'ajoin' has no attribute {name!r}")

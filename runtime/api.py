@@ -160,3 +160,4 @@ class PlatformStatus:
     epoch_seconds: float
     uptime_seconds: float
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""

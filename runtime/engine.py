@@ -1,53 +1,440 @@
-"""The engine: the thin shell around the coordinator. (Interface first; the body follows.)"""
+"""The engine: a thin shell that does what the coordinator decides.
+
+One thread owns it and calls everything that changes state, always between two epochs. Each change is decided (pure), written
+to the log (on disk), handled (state), and only then acted upon; so at any moment the directory says everything, and
+`Engine.open` on it continues where the last process stopped, whether it stopped or was killed:
+
+    state/log/       changelogs, planned and committed epochs, snapshots
+    state/buckets/   bucket files; what no committed epoch lists is debris of a crash and is removed on opening
+    state/results/   result segments, the same
+    state/sources/   what sources keep (pushed segments)
+
+An epoch that was planned but not committed is run again from its logged offsets and plan version, and writes the same
+files. Read-only methods may be called from any thread: they look at values that are replaced, never changed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import shutil
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optimizer.errors import AJoinError
-from optimizer.plan import Plan
+from optimizer.eager import create_delete
+from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.explain import explain_plan, explain_query
+from optimizer.plan import Plan, RunningQuery
+from optimizer.query import JoinQuery
 from optimizer.types import StreamSchema
-from runtime.api import Control, Cursor, PlanEvent, PlatformStatus, QueryInfo, ResultBatch, StreamInfo
-from runtime.connectors.base import ConnectorSpec
+from runtime.api import (
+    Control,
+    CreateQuery,
+    Cursor,
+    DeadLetterInfo,
+    DeleteQuery,
+    PlanEvent,
+    PlatformStatus,
+    QueryInfo,
+    QueryState,
+    ResultBatch,
+    ScaleTo,
+    StreamInfo,
+)
+from runtime.buckets.file import BucketStore
+from runtime.codec import decode, encode
+from runtime.connectors.base import ConnectorSpec, Sink, Source
+from runtime.connectors.push import PushSource
+from runtime.connectors.registry import check_sink, check_source, make_sink, make_source
+from runtime.coordinator import Coordinator
+from runtime.epoch import EpochRun
+from runtime.events import FOREVER, EpochCommitted, Event
+from runtime.executor import Executor
+from runtime.log import Log, StateLock
+from runtime.physical import Physical, compile_plan
+from runtime.results import ResultLog
+from runtime.state import QueryRecord, State, StreamState
+
+logger = logging.getLogger("ajoin.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`partitions` counts for a new state directory; later it is part of the plan. `snapshot_every`: log records."""
+
+    partitions: int = 2
+    retention_epochs: int = 10_000
+    retention_bytes: int = 1 << 30
+    snapshot_every: int = 500
+    allowed_roots: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    epoch: int
+    version: int
+    tuples: int
+    rows: int
+    seconds: Mapping[str, float]
 
 
 class Engine:
-    """Owned by one thread, which calls everything that changes state. The read-only part may be called from any thread."""
+    """Open with `Engine.open`."""
 
-    # -- changes: only from the owning thread, only between two epochs --
+    def __init__(
+        self,
+        directory: Path,
+        executor: Executor,
+        config: EngineConfig,
+        clock: Callable[[], int],
+        lock: StateLock,
+    ) -> None:
+        self.config, self.executor, self.clock = config, executor, clock
+        self.directory = directory
+        self._lock = lock
+        self._log = Log(directory / "log")
+        self._store = BucketStore(directory / "buckets")
+        self._results = ResultLog(directory / "results")
+        self._instance = uuid.uuid4().hex
+        self._sources: dict[str, Source] = {}
+        self._sinks: dict[tuple[str, int], Sink] = {}
+        self._raised: dict[str, int] = {}
+        self._compiled: dict[int, Physical] = {}
+        self._opened = time.monotonic()
+        self._last_epoch_seconds = 0.0
+        snapshot, records = self._log.read()
+        state = State.from_json(snapshot) if snapshot is not None else State()
+        self.coordinator = Coordinator(state, retention_epochs=config.retention_epochs)
+        for record in records:
+            self._replay(decode(record))
+
     @classmethod
-    def open(cls, state_dir: Path, executor: Any, config: Any, clock: Callable[[], int]) -> Engine: ...
-    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo: ...
-    def delete_stream(self, name: str) -> None: ...
+    def open(
+        cls,
+        state_dir: Path,
+        executor: Executor,
+        config: EngineConfig | None = None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> Engine:
+        """Recover what the directory holds, finish a planned epoch, or start empty."""
+        config = config or EngineConfig()
+        lock = StateLock(state_dir)
+        try:
+            engine = cls(state_dir, executor, config, clock, lock)
+            engine._recover()
+        except BaseException:
+            lock.release()
+            raise
+        return engine
+
+    def _replay(self, event: Event) -> None:
+        if isinstance(event, EpochCommitted):
+            self._compiled.clear()
+        self.coordinator.handle(event)
+
+    def _recover(self) -> None:
+        s = self.state
+        for name, st in s.streams.items():
+            self._sources[name] = self._make_source(st)
+        if s.epoch == 0 and s.plan.version == 0 and s.plan.partitioning.count != self.config.partitions:
+            self.apply([ScaleTo(self.config.partitions)])
+        self._remove_debris()
+        if s.planned is not None:
+            self._run_planned()
+
+    def _remove_debris(self) -> None:
+        """Files that no committed epoch lists: left by a crash, or dropped just before one."""
+        s = self.state
+        keep = {r.file for r in s.sources.values()} | {r.file for r in s.joined.values()}
+        keep |= {v.file for r in s.sources.values() for v in r.views}
+        for path in self._store.directory.glob("*") if self._store.directory.exists() else ():
+            if path.name not in keep:
+                path.unlink(missing_ok=True)
+        self._results.keep_only({x.file for segments in s.segments.values() for x in segments})
+
+    # -- changes: only from the owning thread, only between two epochs ----------------------------------------------
+
+    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo:
+        check_source(source, schema, allowed_roots=self.config.allowed_roots)
+        now = self.clock()
+        draft = self.coordinator.decide_stream(schema, source, None, now)
+        made = self._make_source(StreamState(schema, source, None, now))
+        self._record(type(draft)(schema, source, made.initial(), now))
+        self._sources[schema.name] = made
+        return self.stream(schema.name)
+
+    def delete_stream(self, name: str) -> None:
+        self._record(self.coordinator.decide_stream_deletion(name))
+        self._sources.pop(name)
+        shutil.rmtree(self._source_dir(name), ignore_errors=True)
+
     def apply(self, batch: Sequence[Control]) -> list[QueryInfo | None | AJoinError]:
         """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
 
-        QueryInfo for create/delete, None for the others, or the error. When this returns, the changelog is on disk
+        QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
         and the next epoch runs with it.
         """
-    def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows (JSON-like) to a stream whose source is 'push'; they are read by the next epoch."""
-    def push_file(self, stream: str, path: Path) -> None: ...
+        refused: dict[int, AJoinError] = {}
+        for i, control in enumerate(batch):
+            try:
+                self._check(control)
+            except AJoinError as e:
+                refused[i] = e
+        rest = [c for i, c in enumerate(batch) if i not in refused]
+        event, outcomes = self.coordinator.decide_batch(rest, self.clock())
+        if event is not None:
+            self._record(event)
+        decided = iter(outcomes)
+        out: list[QueryInfo | None | AJoinError] = []
+        for i, control in enumerate(batch):
+            outcome = refused[i] if i in refused else next(decided)
+            if isinstance(control, CreateQuery | DeleteQuery) and isinstance(outcome, str):
+                out.append(self._query_info(self.state.queries[outcome]))
+            else:
+                out.append(outcome if isinstance(outcome, AJoinError) else None)
+        return out
+
+    def push(self, stream: str, rows: Sequence[Any]) -> None:
+        """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
+        self._push_source(stream).append_rows(rows)
+
+    def push_file(self, stream: str, path: Path) -> None:
+        self._push_source(stream).append_file(path)
+
     def raise_watermark(self, stream: str, ts: int | None) -> None:
         """Explicit watermark, effective when the next epoch ends; None: infinity."""
-    def run_epoch(self) -> Any:
-        """One micro-batch over all streams; returns the EpochReport (epoch, tuples, rows, seconds per stage)."""
-    def close(self) -> None: ...
+        self.coordinator.stream(stream)
+        mark = FOREVER if ts is None else ts
+        self._raised[stream] = max(mark, self._raised.get(stream, mark))
 
-    # -- read-only: from any thread --
-    plan: Plan
-    epoch: int  # the last committed epoch, 0 before the first
-    def streams(self) -> list[StreamInfo]: ...
-    def stream(self, name: str) -> StreamInfo: ...
-    def queries(self) -> list[QueryInfo]: ...
-    def query(self, id: str) -> QueryInfo: ...
-    def schemas(self) -> Mapping[str, StreamSchema]: ...
-    def plan_events(self, after_version: int = 0) -> list[PlanEvent]: ...
+    def has_input(self) -> bool:
+        """Would an epoch now have something to read, or a watermark to raise?"""
+        now = self.clock()
+        return bool(self._raised) or any(
+            self._sources[name].latest(st.offset, now) != st.offset for name, st in self.state.streams.items()
+        )
+
+    def run_epoch(self) -> EpochReport:
+        """One micro-batch over all streams: planned on disk, run, committed on disk, then cleaned up."""
+        if self.state.planned is None:
+            now = self.clock()
+            ends = {name: self._sources[name].latest(st.offset, now) for name, st in self.state.streams.items()}
+            self._record(self.coordinator.decide_epoch(ends, self._raised, now))
+            self._raised = {}
+        return self._run_planned()
+
+    def _run_planned(self) -> EpochReport:
+        s = self.state
+        planned = s.planned
+        assert planned is not None
+        began = time.perf_counter()
+        run = EpochRun(
+            s,
+            planned,
+            self._physical(s.executed),
+            self._physical(s.plan),
+            self._store,
+            self._results.directory,
+            self.executor,
+            self._sources,
+            self._instance,
+        )
+        event = run.run()
+        gone = self._record(event)
+        for name in gone:
+            self._store.drop(name)
+        for stream, st in s.streams.items():
+            source = self._sources[stream]
+            if isinstance(source, PushSource):
+                source.trim(st.offset)
+        self._deliver(event)
+        self._expire()
+        if self._log.since_snapshot >= self.config.snapshot_every:
+            self._log.snapshot(s.to_json())
+        self._last_epoch_seconds = time.perf_counter() - began
+        rows = sum(e.rows for x in event.segments for e in x.entries)
+        return EpochReport(
+            event.epoch, s.plan.version, sum(p.tuples for p in event.progress), rows, dict(event.seconds)
+        )
+
+    def close(self) -> None:
+        """Graceful end: everything is on disk already; a snapshot makes the next start quick."""
+        if self.state.planned is None:
+            self._log.snapshot(self.state.to_json())
+        self.abandon()
+
+    def abandon(self) -> None:
+        """What remains of a process that was killed: nothing is flushed or tidied; the operating system drops the lock."""
+        for sink in self._sinks.values():
+            sink.close()
+        self._log.close()
+        self._lock.release()
+
+    # -- read-only: from any thread -----------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self.coordinator.state
+
+    @property
+    def plan(self) -> Plan:
+        return self.state.plan
+
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch; 0 before the first."""
+        return self.state.epoch
+
+    def schemas(self) -> Mapping[str, StreamSchema]:
+        return {name: st.schema for name, st in self.state.streams.items()}
+
+    def streams(self) -> list[StreamInfo]:
+        return [self.stream(name) for name in sorted(self.state.streams)]
+
+    def stream(self, name: str) -> StreamInfo:
+        st = self.coordinator.stream(name)
+        users = sorted(
+            r.query.id for r in list(self.state.queries.values()) if r.running and name in r.query.query.streams
+        )
+        return StreamInfo(
+            st.schema, st.source, st.tuples, st.late, st.dead, st.watermark, st.max_time, tuple(users)
+        )
+
+    def queries(self) -> list[QueryInfo]:
+        return [self._query_info(r) for r in list(self.state.queries.values())]
+
+    def query(self, id: str) -> QueryInfo:
+        return self._query_info(self.coordinator.record(id))
+
+    def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
+        return [p for p in list(self.state.plans) if p.version > after_version]
+
+    def dead_letters(self, stream: str | None = None) -> list[DeadLetterInfo]:
+        return [
+            DeadLetterInfo(name, epoch, letter.place, letter.reason, letter.text)
+            for name, epoch, letter in list(self.state.letters)
+            if stream in (None, name)
+        ]
+
     def read_results(self, id: str, after: Cursor | None = None, limit: int = 64) -> list[ResultBatch]:
         """The next batches of the query's result log after the cursor (None: from the start of retention)."""
+        uid = self.coordinator.record(id).query.uid
+        return self._results.read(id, uid, dict(self.state.segments), after, limit)
+
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""
-    def explain(self, *, id: str | None = None, candidate: Any = None, format: str = "text") -> str: ...
-    def status(self) -> PlatformStatus: ...
+        ids = {uid: r.query.id for uid, r in self.state.queries.items()}
+        yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
+
+    def explain(self, *, id: str | None = None, candidate: JoinQuery | None = None, format: str = "text") -> str:
+        """A running query, a query that does not exist yet (how would it run?), or the whole plan."""
+        plan, queries = self.state.plan, self.state.running()
+        if candidate is not None:
+            rq = RunningQuery("candidate#0", "candidate", candidate, None)
+            return explain_query(create_delete(plan, [rq], ()), queries | {rq.uid: rq}, rq.uid, format)
+        if id is None:
+            return explain_plan(plan, queries, format)
+        return explain_query(plan, queries, self.coordinator.record(id).query.uid, format)
+
+    def status(self) -> PlatformStatus:
+        s = self.state
+        sources, joined = list(s.sources.values()), list(s.joined.values())
+        return PlatformStatus(
+            state="RUNNING",
+            epoch=s.epoch,
+            plan_version=s.plan.version,
+            streams=len(s.streams),
+            queries=len(s.plan.placements),
+            tuples=sum(st.tuples for st in list(s.streams.values())),
+            rows=sum(r.rows for r in list(s.queries.values())),
+            buckets=len(sources) + len(joined),
+            bucket_bytes=sum(r.bytes for r in sources) + sum(r.bytes for r in joined),
+            epoch_seconds=self._last_epoch_seconds,
+            uptime_seconds=time.monotonic() - self._opened,
+            stage_seconds=dict(s.seconds),
+        )
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _record(self, event: Event) -> tuple[str, ...]:
+        self._log.append(encode(event))
+        return self.coordinator.handle(event)
+
+    def _check(self, control: Control) -> None:
+        if isinstance(control, CreateQuery):
+            for sink in control.sinks:
+                check_sink(sink, allowed_roots=self.config.allowed_roots)
+
+    def _physical(self, plan: Plan) -> Physical:
+        found = self._compiled.get(plan.version)
+        if found is None:
+            queries = {uid: r.query for uid, r in self.state.queries.items()}
+            found = compile_plan(plan, queries, self.schemas())
+            self._compiled = {v: p for v, p in self._compiled.items() if v == self.state.executed.version}
+            self._compiled[plan.version] = found
+        return found
+
+    def _query_info(self, r: QueryRecord) -> QueryInfo:
+        rq = r.query
+        return QueryInfo(
+            rq.id,
+            rq.uid,
+            rq.query.sql,
+            QueryState.RUNNING if r.running else QueryState.DELETED,
+            rq.active_from,
+            r.active_until,
+            self.coordinator.watermark(rq) if r.running else r.active_until,
+            r.rows,
+            r.version,
+            r.epoch,
+            r.group,
+            tuple(o.name for o in rq.query.outputs),
+            r.sinks,
+            r.at_ms,
+        )
+
+    def _source_dir(self, stream: str) -> Path:
+        return self.directory / "sources" / hashlib.blake2b(stream.encode(), digest_size=8).hexdigest()
+
+    def _make_source(self, st: StreamState) -> Source:
+        where = self._source_dir(st.schema.name)
+        where.mkdir(parents=True, exist_ok=True)
+        return make_source(st.source, st.schema, where, allowed_roots=self.config.allowed_roots)
+
+    def _push_source(self, stream: str) -> PushSource:
+        self.coordinator.stream(stream)
+        source = self._sources[stream]
+        if not isinstance(source, PushSource):
+            raise InvalidRequest(
+                f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
+            )
+        return source
+
+    def _deliver(self, event: EpochCommitted) -> None:
+        """Hand the epoch's rows to the queries' own sinks. The result log has them already, whatever happens here."""
+        if not any(r.sinks for r in self.state.queries.values()):
+            return
+        for batch in self._results.by_query(event.epoch, event.segments):
+            record = self.state.queries[batch.uid]
+            for number, spec in enumerate(record.sinks):
+                at = (batch.uid, number)
+                try:
+                    if at not in self._sinks:
+                        self._sinks[at] = make_sink(spec, allowed_roots=self.config.allowed_roots)
+                    self._sinks[at].write(record.query.id, event.epoch, batch.table)
+                except Exception:
+                    logger.exception("sink %s of query %s failed in epoch %d", spec.kind, record.query.id, event.epoch)
+
+    def _expire(self) -> None:
+        s = self.state
+        expired = set(self.coordinator.expired_segments())
+        total = sum(x.bytes for segments in s.segments.values() for x in segments)
+        for epoch in sorted(s.segments):
+            if epoch in expired or total > self.config.retention_bytes:
+                gone = s.segments.pop(epoch)
+                total -= sum(x.bytes for x in gone)
+                self._results.drop(x.file for x in gone)

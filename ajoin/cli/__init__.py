@@ -1,0 +1,45 @@
+"""The command line: `ajoin`.
+
+    shell.py     output, errors and options all commands share
+    streams.py   ajoin stream create | list | show | delete
+    queries.py   ajoin query create | delete | list | show
+    tail.py      ajoin tail
+    inspect.py   ajoin explain | status | version
+    serve.py     ajoin serve
+    replay.py    ajoin replay
+    demo.py      ajoin demo
+
+Importing this package must stay cheap (shell completion does it at every keystroke), so commands import Spark
+and gRPC only when they run.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from ajoin.cli import demo, inspect, queries, replay, serve, streams, tail
+from ajoin.cli.shell import AJoinGroup
+
+app = typer.Typer(
+    name="ajoin",
+    cls=AJoinGroup,
+    help="Ad-hoc shared stream joins: many windowed join queries, one long-lived Spark pipeline.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("demo")(demo.demo)
+app.add_typer(streams.app, name="stream")
+app.add_typer(queries.app, name="query")
+app.command("tail")(tail.tail)
+app.command("explain")(inspect.explain)
+app.command("status")(inspect.status)
+app.command("replay")(replay.replay)
+app.command("version")(inspect.version)
+
+
+def main() -> None:
+    app(prog_name="ajoin")
+
+
+__all__ = ["app", "main"]

@@ -1,0 +1,91 @@
+"""`ajoin explain`, `ajoin status`, `ajoin version`: look, change nothing."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from importlib.metadata import version as package_version
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
+from runtime.api import PlatformStatus
+
+
+class PlanFormat(StrEnum):
+    text = "text"
+    json = "json"
+    dot = "dot"
+
+
+def explain(
+    query: Annotated[
+        str | None, typer.Argument(metavar="[QUERY]", help="Id of a query; without: the whole shared plan.")
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option("--sql", help="Explain a query that does not exist yet.", metavar="TEXT")
+    ] = None,
+    format: Annotated[PlanFormat, typer.Option("--format", help="How to write it.")] = PlanFormat.text,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how queries run and what they share."""
+    if query is not None and sql is not None:
+        raise typer.BadParameter("give a query id or --sql, not both")
+    chosen = PlanFormat.json if as_json else format
+    with client(server) as ajoin:
+        text = ajoin.explain(query, sql=sql, format=chosen.value)
+    if chosen is PlanFormat.json:
+        print_json(json.loads(text))
+    elif chosen is PlanFormat.dot:
+        typer.echo(text)
+    else:
+        console().print(escape(text), soft_wrap=True)
+
+
+def status(server: ServerOption = None, as_json: JsonFlag = False) -> None:
+    """How the platform is doing."""
+    with client(server) as ajoin:
+        now = ajoin.status()
+    if as_json:
+        print_json(now)
+    else:
+        _show(now)
+
+
+def version(as_json: JsonFlag = False) -> None:
+    """The version of this command."""
+    if as_json:
+        print_json({"version": package_version("ajoin")})
+    else:
+        console().print(f"ajoin {package_version('ajoin')}")
+
+
+def _show(now: PlatformStatus) -> None:
+    stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.stage_seconds.items())
+    facts = {
+        "state": now.state,
+        "epoch": f"{now.epoch:,} (the last took {now.epoch_seconds:.2f} s)",
+        "plan version": f"{now.plan_version}",
+        "streams": f"{now.streams:,}",
+        "queries": f"{now.queries:,}",
+        "tuples": f"{now.tuples:,}",
+        "rows": f"{now.rows:,}",
+        "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
+        "time spent": stages or "-",
+        "up since": f"{now.uptime_seconds:,.0f} s",
+    }
+    for label, value in facts.items():
+        console().print(f"[dim]{label + ':':<14}[/]{escape(value)}")
+
+
+def size(count: int) -> str:
+    """Bytes for people: 1536 is 1.5 KiB."""
+    amount, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

@@ -1,0 +1,92 @@
+"""`ajoin replay`: a recorded scenario through the real engine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
+from ajoin.config import Config, load, parse_assignments
+from ajoin.replay.output import QUERIES, REPORT, RESULTS, Report
+from ajoin.replay.scenario import ScenarioError, read
+
+
+def replay(
+    scenario: Annotated[
+        Path, typer.Argument(help="The scenario, one JSON object a line.", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for the results.", metavar="DIR", file_okay=False)
+    ],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, e.g. partitions=4.", metavar="KEY=VALUE")
+    ] = None,
+    flush: Annotated[
+        bool, typer.Option("--flush/--no-flush", help="At the end, close all open windows.")
+    ] = True,
+    verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a recorded scenario and write results.jsonl, queries.json and report.json."""
+    steps = read(scenario)
+    flags = parse_assignments(set_ or [])
+    effective = load({"verbose": verbose, **flags}, config)
+    settings = effective.settings
+    # Only now, when the scenario is known to be well formed: these imports bring in the engine and Spark.
+    from ajoin import launch
+    from ajoin.replay import runner
+
+    launch.configure_logging(settings)
+    with (
+        waiting("starting Spark" if settings.executor == "spark" else "starting") as say,
+        _state_dir(effective) as state,
+        launch.executor(settings) as executor,
+    ):
+        report = runner.run(
+            steps,
+            out,
+            lambda: launch.open_engine(settings, executor, state),
+            flush=flush,
+            limits=settings.limits,
+            progress=lambda so_far, rows: say(f"replaying: epoch {so_far.epochs}, {rows:,} rows"),
+        )
+    _summary(out, report, as_json)
+
+
+@contextmanager
+def _state_dir(config: Config) -> Iterator[Path]:
+    """A folder of its own for every run, unless this run names one; a replay must start from nothing."""
+    if config.origins["state_dir"] != "flag":
+        with tempfile.TemporaryDirectory(prefix="ajoin-replay-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    chosen = config.settings.state_dir
+    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
+        raise ScenarioError(
+            f"the state directory {chosen} is not empty",
+            hint="a replay starts from nothing; name a new folder",
+        )
+    yield chosen
+
+
+def _summary(out: Path, report: Report, as_json: bool) -> None:
+    files = {"report": out / REPORT, "results": out / RESULTS, "queries": out / QUERIES}
+    if as_json:
+        print_json({"files": files, **report.to_json()})
+        return
+    tuples, late, dead = (
+        sum(counts.values()) for counts in (report.tuples, report.late_dropped, report.dead_letter)
+    )
+    console().print(
+        f"replayed [bold]{report.epochs}[/] epochs and [bold]{tuples:,}[/] tuples in "
+        f"{report.seconds['total']:.1f} s (late and dropped: {late:,}, dead letters: {dead:,}, "
+        f"expected errors: {len(report.errors)})"
+    )
+    console().print("wrote " + escape(", ".join(map(str, files.values()))), soft_wrap=True)

@@ -1,0 +1,114 @@
+"""`ajoin serve`: the platform with its gRPC service, until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
+from ajoin.config import Config, Settings, load, parse_assignments
+
+if TYPE_CHECKING:
+    from ajoin.platform import Platform
+
+
+def serve(
+    listen: Annotated[
+        str | None, typer.Option("--listen", help="Address to listen on.", metavar="ADDRESS")
+    ] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="Everything that survives a restart.", file_okay=False)
+    ] = None,
+    spark_master: Annotated[str | None, typer.Option("--spark-master", help="Spark master URL.")] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", help="Join partitions.")] = None,
+    batch_interval: Annotated[
+        float | None, typer.Option("--batch-interval", help="Seconds in which requests form one batch.")
+    ] = None,
+    epoch_interval: Annotated[
+        float | None, typer.Option("--epoch-interval", help="Least seconds between two epochs.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting.", metavar="KEY=VALUE")
+    ] = None,
+    demo_streams: Annotated[
+        bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
+    ] = False,
+    verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the effective configuration and end.")
+    ] = False,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start embedded Spark and the gRPC service; SIGTERM or Ctrl-C ends both gracefully."""
+    flags = parse_assignments(set_ or []) | {
+        key: value
+        for key, value in {
+            "listen": listen,
+            "state_dir": state_dir,
+            "spark_master": spark_master,
+            "partitions": partitions,
+            "batch_interval": batch_interval,
+            "epoch_interval": epoch_interval,
+            "verbose": verbose,
+            "log_level": log_level,
+        }.items()
+        if value is not None
+    }
+    effective = load(flags, config)
+    if print_config:
+        _print(effective, as_json)
+    else:
+        _serve(effective.settings, demo_streams, as_json)
+
+
+def _print(config: Config, as_json: bool) -> None:
+    if as_json:
+        print_json(config.to_json())
+    else:
+        typer.echo(config.to_toml(), nl=False)
+
+
+def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
+    from ajoin import launch
+    from ajoin.service import serve as serve_until_told
+
+    # Until the service listens for signals itself: leave through the context managers, so that Spark is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    launch.configure_logging(settings)
+
+    def ready(address: str) -> None:
+        if as_json:
+            print_json({"listening": address, "state_dir": settings.state_dir})
+        else:
+            console().print(f"listening on [bold]{address}[/], state in {escape(str(settings.state_dir))}")
+            console().print("[dim]end with Ctrl-C; in another terminal try:[/] ajoin status")
+
+    with ExitStack() as running:
+        with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
+            executor = running.enter_context(launch.executor(settings))
+            say(f"recovering from {settings.state_dir}")
+            platform = running.enter_context(launch.platform(settings, executor))
+        if demo_streams:
+            _create_demo_streams(platform)
+        serve_until_told(platform, settings.listen, ready)
+        if not as_json:
+            console().print("stopped")
+
+
+def _create_demo_streams(platform: Platform) -> None:
+    from ajoin.demo_data import STREAMS
+
+    present = {s.schema.name for s in platform.streams()}
+    for stream in STREAMS:
+        if stream.name not in present:
+            platform.create_stream(stream.schema, stream.source).result()

@@ -1,0 +1,182 @@
+"""Configuration: flags > environment (AJOIN_*) > ajoin.toml > defaults, and where each value came from.
+
+`Settings` is a plain validated value; it never looks at the world by itself. `load` is the only place that
+reads the environment and the file, so a test (or a user with `ajoin serve --print-config`) can see exactly
+which layer won. A setting has the same name everywhere: `epoch_interval` in the file, AJOIN_EPOCH_INTERVAL
+in the environment, `--epoch-interval` as a flag. A key of the file that is no setting is an error, because a
+misspelt setting that is silently ignored costs an afternoon.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ajoin.catalog import Limits
+from optimizer.errors import InvalidRequest, NotFound
+
+DEFAULT_FILE = Path("ajoin.toml")
+FILE_VARIABLE = "AJOIN_CONFIG"
+
+
+class Settings(BaseSettings):
+    """Every setting of the platform. Times are seconds here; the wire and the engine speak milliseconds."""
+
+    model_config = SettingsConfigDict(env_prefix="AJOIN_", env_ignore_empty=True, extra="forbid", frozen=True)
+
+    listen: str = Field("127.0.0.1:7411", description="address the gRPC service listens on, host:port")
+    server: str = Field("127.0.0.1:7411", description="address client commands talk to, host:port")
+    state_dir: Path = Field(Path(".ajoin/state"), description="everything that survives a restart")
+    executor: Literal["spark", "local"] = Field(
+        "spark", description="where epochs run: Spark, or this process (for trying things out)"
+    )
+    spark_master: str = Field("local[*]", description="Spark master URL")
+    partitions: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions"
+    )
+    batch_interval: float = Field(
+        1.0, ge=0, description="seconds in which requests are collected into one batch"
+    )
+    epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")
+    idle_interval: float = Field(2.0, ge=0, description="most seconds between two epoch starts without data")
+    optimize_period: float = Field(
+        10.0, ge=0, description="seconds between two optimizer runs; 0: only on request"
+    )
+    retention_epochs: int = Field(1000, ge=1, description="epochs a query's result log keeps")
+    retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
+    max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
+    max_columns: int = Field(2000, ge=1, description="most columns of a stream")
+    max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
+    max_streams: int = Field(1000, ge=1, description="most streams at the same time")
+    verbose: bool = Field(False, description="show what Spark logs")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="this platform's own log"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            sql_bytes=self.max_sql_bytes,
+            columns=self.max_columns,
+            queries=self.max_queries,
+            streams=self.max_streams,
+        )
+
+    @field_validator("listen", "server")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"{value!r} is not host:port")
+        return value
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what the caller passes: the layers are merged, with their origins, in `load`."""
+        return (init_settings,)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The effective settings and, per setting, the layer that set it."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def to_toml(self) -> str:
+        lines = [f"{name} = {_toml(value)}" for name, value in self.settings.model_dump(mode="json").items()]
+        width = max(map(len, lines))
+        return "".join(f"{line:<{width}}  # {self.origins[line.split(' ')[0]]}\n" for line in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"settings": self.settings.model_dump(mode="json"), "origins": dict(self.origins)}
+
+
+def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Config:
+    """Merge the layers. A flag whose value is None was not given. `file` must exist; ajoin.toml need not."""
+    path = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", {k: v for k, v in (flags or {}).items() if v is not None}),
+        ("environment", EnvSettingsSource(Settings)()),
+        (str(path or DEFAULT_FILE), _read(path)),
+    ]
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for origin, layer in layers:
+        for key, value in layer.items():
+            if key not in Settings.model_fields:
+                raise _unknown(key, origin)
+            if key not in values:
+                values[key] = value
+                origins[key] = f"environment AJOIN_{key.upper()}" if origin == "environment" else origin
+    try:
+        return Config(Settings(**values), origins)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        what = first["msg"].removeprefix("Value error, ")
+        raise InvalidRequest(
+            f"setting {key!r} (from {origins.get(key, '?')}): {what}",
+            reason="CONFIG_INVALID",
+            hint=f"{key} is the {Settings.model_fields[key].description}" if key in origins else "",
+        ) from None
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """`key=value` texts (the --set flag) as flags for `load`."""
+    flags: dict[str, str] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InvalidRequest(
+                f"--set {text!r} is not key=value",
+                reason="CONFIG_INVALID",
+                hint="for example --set partitions=4",
+            )
+        flags[key.strip().replace("-", "_")] = value.strip()
+    return flags
+
+
+def _read(path: Path | None) -> Mapping[str, Any]:
+    if path is None and not DEFAULT_FILE.is_file():
+        return {}
+    try:
+        with (path or DEFAULT_FILE).open("rb") as text:
+            return tomllib.load(text)
+    except FileNotFoundError:
+        raise NotFound(f"there is no configuration file {path}", reason="CONFIG_NOT_FOUND") from None
+    except OSError as failure:
+        raise InvalidRequest(
+            f"cannot read the configuration file {path}: {failure.strerror}", reason="CONFIG_INVALID"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise InvalidRequest(
+            f"{path or DEFAULT_FILE} is not valid TOML: {failure}", reason="CONFIG_INVALID"
+        ) from None
+
+
+def _unknown(key: str, origin: str) -> InvalidRequest:
+    near = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "settings are: " + ", ".join(Settings.model_fields)
+    return InvalidRequest(f"unknown setting {key!r} in {origin}", reason="CONFIG_UNKNOWN_KEY", hint=hint)
+
+
+def _toml(value: Any) -> str:
+    """One TOML value. JSON's strings, numbers and booleans are also TOML's."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,25 @@
+"""The errors a client can meet; the tree is drawn in optimizer.errors."""
+
+from optimizer.errors import (
+    AJoinError,
+    AlreadyExists,
+    FailedPrecondition,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    ResourceExhausted,
+    SqlError,
+    Unavailable,
+)
+
+__all__ = [
+    "AJoinError",
+    "AlreadyExists",
+    "FailedPrecondition",
+    "InternalError",
+    "InvalidRequest",
+    "NotFound",
+    "ResourceExhausted",
+    "SqlError",
+    "Unavailable",
+]

@@ -1,0 +1,106 @@
+"""QueryService: create, delete and list queries.
+
+Pages are cut by position, not by number: a token holds the last id that was shown, so queries that come and
+go between two pages neither shift nor repeat the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ajoin import convert, status
+from ajoin.platform import Outcome, Platform, only
+from ajoin.service.checks import clamp, require
+from ajoin.service.idempotency import Answers
+from ajoin.v1 import queries_pb2 as pb
+from ajoin.v1 import queries_pb2_grpc as rpc
+from optimizer.errors import AJoinError, InternalError, InvalidRequest
+from runtime.api import QueryInfo, QueryState
+
+
+class QueryService(rpc.QueryServiceServicer):
+    def __init__(self, platform: Platform, answers: Answers) -> None:
+        self._platform = platform
+        self._answers = answers
+
+    async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
+        async def run() -> pb.CreateQueryResponse:
+            info = only(await self._create([request.spec]))
+            return pb.CreateQueryResponse(query=convert.query_to_pb(info))
+
+        return await self._answers.once(request, run)
+
+    async def CreateQueries(self, request: pb.CreateQueriesRequest, context: Any) -> pb.CreateQueriesResponse:
+        async def run() -> pb.CreateQueriesResponse:
+            require("specs", request.specs)
+            most = self._platform.limits.batch
+            if len(request.specs) > most:
+                raise InvalidRequest(
+                    f"{len(request.specs):,} queries in one call; at most {most:,} are accepted",
+                    reason="BATCH_TOO_LARGE",
+                    hint="send several calls",
+                )
+            outcomes = await self._create(request.specs)
+            return pb.CreateQueriesResponse(outcomes=map(_outcome_to_pb, outcomes))
+
+        return await self._answers.once(request, run)
+
+    async def DeleteQuery(self, request: pb.DeleteQueryRequest, context: Any) -> pb.DeleteQueryResponse:
+        async def run() -> pb.DeleteQueryResponse:
+            require("query_id", request.query_id)
+            outcomes = await asyncio.wrap_future(self._platform.delete_queries([request.query_id]))
+            return pb.DeleteQueryResponse(query=convert.query_to_pb(only(outcomes)))
+
+        return await self._answers.once(request, run)
+
+    async def GetQuery(self, request: pb.GetQueryRequest, context: Any) -> pb.GetQueryResponse:
+        require("query_id", request.query_id)
+        return pb.GetQueryResponse(query=convert.query_to_pb(self._platform.query(request.query_id)))
+
+    async def ListQueries(self, request: pb.ListQueriesRequest, context: Any) -> pb.ListQueriesResponse:
+        size = clamp("page_size", request.page_size, default=100, most=1000)
+        state = convert.query_state_from_pb(request.state)
+        after = _read_token(request.page_token, state) if request.page_token else None
+        queries = await asyncio.to_thread(self._platform.queries)
+        wanted = [
+            q
+            for q in queries
+            if (state is None or q.state == state) and (after is None or (q.id, q.uid) > after)
+        ]
+        page, rest = wanted[:size], wanted[size:]
+        token = _write_token(page[-1], state) if rest else ""
+        return pb.ListQueriesResponse(queries=map(convert.query_to_pb, page), next_page_token=token)
+
+    async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
+        wanted = [(s.query_id, s.sql, tuple(map(convert.connector_from_pb, s.sinks))) for s in specs]
+        return await asyncio.wrap_future(await asyncio.to_thread(self._platform.create_queries, wanted))
+
+
+def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:
+    if isinstance(outcome, AJoinError):
+        return pb.QueryOutcome(error=status.to_detail(outcome))
+    if not isinstance(outcome, QueryInfo):
+        raise InternalError(f"creating a query gave {type(outcome).__name__}")
+    return pb.QueryOutcome(query=convert.query_to_pb(outcome))
+
+
+def _write_token(last: QueryInfo, state: QueryState | None) -> str:
+    return base64.urlsafe_b64encode(json.dumps([state, last.id, last.uid]).encode()).decode()
+
+
+def _read_token(token: str, state: QueryState | None) -> tuple[str, str]:
+    try:
+        of, id, uid = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
+        if of != state or not isinstance(id, str) or not isinstance(uid, str):
+            raise ValueError(token)
+    except (ValueError, TypeError):
+        raise InvalidRequest(
+            "page_token is not one this listing gave out",
+            reason="BAD_PAGE_TOKEN",
+            hint="give next_page_token of the page before and the same state; empty means the first page",
+        ) from None
+    return id, uid

@@ -1,0 +1,239 @@
+"""The grammar: sqlglot's parser plus a WINDOW clause, minus everything a windowed inner join cannot mean.
+
+    WINDOW TUMBLING (SIZE n unit)
+    WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit)
+
+sqlglot is made to read any SQL ever written and forgives a lot on the way (`FROM a,` or `BETWEEN 1 2`
+parse). A platform must not guess: what is not in the language is refused here, at the token where it
+stands, and the binder refuses every syntax node it does not know. So nothing a user wrote is ever silently
+dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn, TypeVar
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ajoin.sql.places import At, sql_error
+from ajoin.sql.reasons import Reason
+
+WINDOW_HINT = (
+    "write WINDOW TUMBLING (SIZE n unit) or WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit) "
+    "as the last clause"
+)
+
+_AGGREGATION = (Reason.UNSUPPORTED_AGGREGATION, "join queries do not aggregate")
+_LIMIT = (Reason.UNSUPPORTED_LIMIT, "a stream of rows has no first n rows")
+_REFUSED_CLAUSES = {
+    TokenType.GROUP_BY: _AGGREGATION,
+    TokenType.HAVING: _AGGREGATION,
+    TokenType.ORDER_BY: (Reason.UNSUPPORTED_ORDER_BY, "rows are delivered as they are found, in no order"),
+    TokenType.SORT_BY: (Reason.UNSUPPORTED_ORDER_BY, "rows are delivered as they are found, in no order"),
+    TokenType.LIMIT: _LIMIT,
+    TokenType.FETCH: _LIMIT,
+    TokenType.OFFSET: _LIMIT,
+}
+
+_WORD = re.compile(r"[^\W\d][\w$]*")
+
+T = TypeVar("T")
+
+
+class WindowClause(exp.Expression):
+    """`size` and `advance` are exp.Interval, as in INTERVAL literals; TUMBLING has no `advance`."""
+
+    arg_types = {"size": True, "advance": False}  # noqa: RUF012 - sqlglot's convention
+
+
+class PlacedParseError(ParseError):
+    """A ParseError that remembers its token as an object, not as a formatted line."""
+
+    def __init__(self, message: str, token: Token) -> None:
+        super().__init__(message, [{"description": message}])  # sqlglot adds to the first entry
+        self.token = token
+
+
+def _refuse(token_type: TokenType) -> Callable[[AJoinParser], NoReturn]:
+    reason, message = _REFUSED_CLAUSES.get(
+        token_type, (Reason.UNSUPPORTED_CLAUSE, "this clause is not part of a join query")
+    )
+
+    def refuse(parser: AJoinParser) -> NoReturn:
+        parser.refuse(parser._curr, reason, f"{parser._curr.text.upper()} is not supported: {message}")
+
+    return refuse
+
+
+def _is_leaf(node: exp.Expr) -> bool:
+    return not any(isinstance(value, (exp.Expr, list)) for value in node.args.values())
+
+
+class AJoinParser(Parser):
+    QUERY_MODIFIER_PARSERS = {  # noqa: RUF012 - sqlglot's convention
+        **{token_type: _refuse(token_type) for token_type in Parser.QUERY_MODIFIER_PARSERS},
+        TokenType.WHERE: Parser.QUERY_MODIFIER_PARSERS[TokenType.WHERE],
+        TokenType.WINDOW: lambda self: ("windows", self._parse_window_clause()),
+    }
+
+    def refuse(self, at: At, reason: Reason, message: str, hint: str = "") -> NoReturn:
+        raise sql_error(self.sql, at, reason, message, hint)
+
+    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
+        raise PlacedParseError(message, token or self._curr or self._prev)
+
+    def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
+        # Leaves such as NULL, TRUE, ?, CURRENT_DATE get no offset from sqlglot; they are the token just read.
+        if token is None and self._prev and (isinstance(instance, exp.Interval) or _is_leaf(instance)):
+            token = self._prev
+        return super().expression(instance, token=token, comments=comments)
+
+    # -- the WINDOW clause
+
+    def _parse_window_clause(self) -> WindowClause:  # type: ignore[override]
+        self._match(TokenType.WINDOW)
+        kind = self._curr
+        name = kind.text.upper() if kind else ""
+        if name in ("SESSION", "COUNT"):
+            self.refuse(
+                kind,
+                Reason.UNSUPPORTED_WINDOW,
+                f"WINDOW {name} aggregates one stream; it cannot join streams",
+                WINDOW_HINT,
+            )
+        if name not in ("TUMBLING", "HOPPING"):
+            self._bad_window("WINDOW must be followed by TUMBLING or HOPPING")
+        self._advance()
+        self._window_token(TokenType.L_PAREN, "(")
+        self._window_word("SIZE")
+        size, advance = self._window_length(), None
+        if name == "HOPPING":
+            self._window_token(TokenType.COMMA, ", ADVANCE BY m unit")
+            self._window_word("ADVANCE")
+            self._window_word("BY")
+            advance = self._window_length()
+        self._window_token(TokenType.R_PAREN, ")")
+        if self._curr:
+            self.refuse(
+                self._curr,
+                Reason.SQL_SYNTAX,
+                f"unexpected {self._curr.text!r} after the WINDOW clause",
+                "WINDOW must be the last clause of the statement",
+            )
+        return self.expression(WindowClause(size=size, advance=advance), token=kind)  # type: ignore[no-any-return]
+
+    def _window_length(self) -> exp.Interval:
+        number, unit = self._curr, self._next
+        if number.token_type != TokenType.NUMBER or not unit or not unit.text.isalpha():
+            self._bad_window("a window length is a whole number and a unit, such as 10 SECONDS")
+        self._advance(2)
+        length = exp.Interval(this=exp.Literal.number(number.text), unit=exp.Var(this=unit.text.upper()))
+        return self.expression(length, token=number)  # type: ignore[no-any-return]
+
+    def _window_token(self, token_type: TokenType, text: str) -> None:
+        if not self._match(token_type):
+            self._bad_window(f"expected {text!r} in the WINDOW clause")
+
+    def _window_word(self, word: str) -> None:
+        if not self._match_text_seq(word):
+            self._bad_window(f"expected {word} in the WINDOW clause")
+
+    def _bad_window(self, message: str) -> NoReturn:
+        self.refuse(self._curr or self._prev, Reason.INVALID_WINDOW, message, WINDOW_HINT)
+
+    # -- what sqlglot would accept and we must not
+
+    def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        if self._index > 0 and self._curr and self._curr.token_type in (TokenType.SELECT, TokenType.WITH):
+            self.refuse(
+                self._curr,
+                Reason.UNSUPPORTED_SUBQUERY,
+                "subqueries are not supported",
+                "join all streams in one FROM clause",
+            )
+        if self._curr.token_type == TokenType.SELECT and self._next.token_type == TokenType.DISTINCT:
+            self.refuse(
+                self._next,
+                Reason.UNSUPPORTED_DISTINCT,
+                "DISTINCT is not supported: a join keeps duplicates",
+            )
+        keyword = self._curr
+        select = super()._parse_select(*args, **kwargs)
+        return select.update_positions(keyword) if isinstance(select, exp.Select) else select
+
+    def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
+        if self._curr and self._curr.token_type in self.SET_OPERATIONS:
+            self.refuse(
+                self._curr,
+                Reason.UNSUPPORTED_SET_OPERATION,
+                f"{self._curr.text.upper()} is not supported",
+                "create one query per SELECT",
+            )
+        return super()._parse_set_operations(this)
+
+    def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
+        method, side, kind = super()._parse_join_parts()
+        odd = method or side or (kind if kind and kind.token_type != TokenType.INNER else None)
+        if odd and (self._curr.token_type == TokenType.JOIN or odd.token_type == TokenType.STRAIGHT_JOIN):
+            self.refuse(
+                odd,
+                Reason.UNSUPPORTED_JOIN,
+                f"{odd.text.upper()} joins are not supported",
+                "use an inner join with at least one equality: JOIN s ON a.x = s.y",
+            )
+        return method, side, kind
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+        comma = self._curr if self._curr and self._curr.token_type == TokenType.COMMA else None
+        join = super()._parse_join(*args, **kwargs)
+        if comma and not join:
+            self.raise_error("Expected a stream after ','")
+        return join
+
+    def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
+        has_as = self._curr.token_type == TokenType.ALIAS
+        alias = super()._parse_table_alias(alias_tokens)
+        if has_as and not alias:
+            self.raise_error("Expected a name after AS")
+        return alias
+
+    def _parse_table_parts(self, *args: Any, **kwargs: Any) -> exp.Table | exp.Dot | None:
+        table = super()._parse_table_parts(*args, **kwargs)
+        if table and self._curr.token_type == TokenType.STAR:
+            self.raise_error("Invalid expression / Unexpected token")
+        return table
+
+    def _parse_id_var(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        name = super()._parse_id_var(*args, **kwargs)
+        if isinstance(name, exp.Identifier) and not (name.args.get("quoted") or _WORD.fullmatch(name.name)):
+            self.raise_error("Expected a name", self._prev)
+        return name
+
+    def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
+        def item() -> T | None:
+            follows = self._prev.token_type == sep
+            found = parse_method()
+            if found is None and (follows or self._curr.token_type == sep):
+                self.raise_error("Expected an item on both sides of ','")
+            return found
+
+        return super()._parse_csv(item, sep)
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("Expected BETWEEN low AND high")
+        high = self._parse_bitwise()
+        return self.expression(exp.Between(this=this, low=low, high=high))  # type: ignore[no-any-return]
+
+
+class AJoin(Dialect):
+    """Plain SQL tokens: 'text', "name", -- and /* */ comments; names keep their case."""
+
+    Parser = AJoinParser

@@ -1,0 +1,78 @@
+"""The SELECT list: which columns a row of the result has, and how they are called.
+
+`*` and `a.*` name their columns `alias.column`; any other item is called by its AS, else by its column. All
+names of a row differ, and every row also carries window_start and window_end, so nothing else may take
+these two names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from ajoin.sql.binder import Binder
+from ajoin.sql.places import sql_error
+from ajoin.sql.reasons import Reason
+from ajoin.sql.scope import WINDOW_BOUNDS, BoundSource, Scope
+from optimizer.expressions import ColumnRef, WindowBound
+from optimizer.query import Output
+from optimizer.types import ColumnType
+
+
+def read_outputs(scope: Scope, binder: Binder, items: Sequence[exp.Expr]) -> tuple[Output, ...]:
+    if not items:
+        raise sql_error(
+            scope.sql, 0, Reason.SQL_SYNTAX, "SELECT has no items", "write SELECT * for all columns"
+        )
+    seen: dict[str, Output] = {}
+    for item in items:
+        at = item.args["alias"] if isinstance(item, exp.Alias) else item
+        for output in _item(scope, binder, item):
+            if output.name in WINDOW_BOUNDS and output.expr != WindowBound(output.name):
+                raise sql_error(
+                    scope.sql,
+                    at,
+                    Reason.RESERVED_OUTPUT,
+                    f"{output.name!r} is the name of the window's own column, which every row carries",
+                    "choose another name with AS",
+                )
+            if output.name in seen:
+                raise sql_error(
+                    scope.sql,
+                    at,
+                    Reason.DUPLICATE_OUTPUT,
+                    f"two output columns are called {output.name!r}",
+                    "name one of them with AS",
+                )
+            seen[output.name] = output
+    return tuple(seen.values())
+
+
+def _item(scope: Scope, binder: Binder, item: exp.Expr) -> Iterator[Output]:
+    star = item.this if isinstance(item, exp.Column) else item
+    if isinstance(star, exp.Star):
+        if any(star.args.values()):
+            raise sql_error(
+                scope.sql, star, Reason.UNSUPPORTED_EXPRESSION, "* EXCEPT / REPLACE is not supported"
+            )
+        table = item.args.get("table")
+        for source in [scope.source(table)] if table else scope.sources:
+            yield from _all_columns(source)
+        return
+    name = item.args["alias"].name if isinstance(item, exp.Alias) else ""
+    expr = binder.bind(item.this if isinstance(item, exp.Alias) else item, ColumnType.STRING)
+    if not name and isinstance(expr, ColumnRef):
+        name = expr.column
+    if not name and isinstance(expr, WindowBound):
+        name = expr.which
+    if not name:
+        raise sql_error(
+            scope.sql, item, Reason.MISSING_OUTPUT_NAME, "this expression needs a name", "add AS and a name"
+        )
+    yield Output(name, expr)
+
+
+def _all_columns(source: BoundSource) -> Iterator[Output]:
+    for column in source.schema.columns:
+        yield Output(f"{source.alias}.{column.name}", ColumnRef(source.alias, column.name, column.type))

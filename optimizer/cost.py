@@ -1,0 +1,237 @@
+"""Equation 2 of the paper, for one query group.
+
+    COST(S1 ⋈ S2) = b1 * Crd(S1) + b2 * Crd(S2)        indexing: leaf inputs, and joined inputs that change their key
+                  + min(DistKey(S1), DistKey(S2))      index set intersection
+                  + bm * Crd(S1 ⋈ S2)                  full materialization, only at the sink
+
+A group pays for each thing once, however many of its queries use it:
+
+- an index per (leaf, key columns), over the tuples that *any* query of the group wants on that leaf;
+- an exchange per (join, new key), over the tuples that the join's users want;
+- an intersection per join;
+- the combinations its sinks expand, per join that is the last one of some queries, over the tuples that those
+  queries want. Queries that want different tuples make each other's combinations be looked at (Figure 6: 6*6 against
+  3*3 + 3*3); that is the price of sharing, and the reason for groups.
+
+Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per second
+unless the weights were calibrated (`calibration`), then in seconds of work per second.
+
+`fixed` is what every index, exchange and join costs whatever its size: a kernel call, a bucket, a task's bookkeeping. The paper
+has no such term; with many small groups it is what keeps them from being too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from optimizer.cardinality import ARRAY, SCALAR, Cardinalities, Number
+from optimizer.shapes import Exchange, Index, Join, Shape, Typed, columns
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and of
+    existing at all."""
+
+    index: float = 1.0
+    intersection: float = 0.5
+    materialization: float = 0.5
+    exchange: float = 2.0
+    fixed: float = 20.0
+
+    def scaled(self, factor: float) -> Weights:
+        return Weights(*(factor * w for w in self.values))
+
+    @property
+    def values(self) -> tuple[float, float, float, float, float]:
+        return self.index, self.intersection, self.materialization, self.exchange, self.fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Queries of one shape within one group, taken together: per leaf of the shape the union of their columns."""
+
+    shape: Shape
+    bits: tuple[int, ...]
+    seconds: float
+    uids: tuple[str, ...]
+
+    def plus(self, other: Member) -> Member:
+        bits = tuple(a | b for a, b in zip(self.bits, other.bits, strict=True))
+        uids = tuple(sorted((*self.uids, *other.uids)))
+        return replace(self, bits=bits, seconds=max(self.seconds, other.seconds), uids=uids)
+
+
+Tree = tuple[Member, int]
+"""A member and the join that is its root."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """One join in a group: the columns of its users per leaf, the longest window, how many members use it."""
+
+    bits: list[int]
+    seconds: float
+    members: int = 0
+
+    def add(self, bits: Sequence[int], seconds: float) -> None:
+        self.bits = [a | b for a, b in zip(self.bits, bits, strict=True)]
+        self.seconds = max(self.seconds, seconds)
+        self.members += 1
+
+
+class Shared:
+    """One group with its trees, taken apart into what is paid once. Build, ask, throw away."""
+
+    def __init__(self, model: CostModel, trees: Iterable[Tree]) -> None:
+        self.model = model
+        self.leaf_bits: dict[int, int] = {}
+        self.joins: dict[int, _Use] = {}
+        self.sinks: dict[int, _Use] = {}
+        self.indexes: dict[Index, int] = {}
+        self.exchanges: dict[Exchange, int] = {}
+        table = model.shapes.joins
+        for member, root in trees:
+            own = dict(zip(member.shape.leaves, member.bits, strict=True))
+            for leaf, bits in own.items():
+                self.leaf_bits[leaf] = self.leaf_bits.get(leaf, 0) | bits
+            for number in table[root].subtree:
+                join = table[number]
+                self._use(self.joins, join, own, member.seconds)
+                for index in join.indexes:
+                    self.indexes[index] = self.indexes.get(index, 0) + 1
+                for exchange in join.exchanges:
+                    self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
+            self._use(self.sinks, table[root], own, member.seconds)
+        card = model.cardinalities
+        self.fractions = {leaf: card.fraction(leaf, bits) for leaf, bits in self.leaf_bits.items()}
+        self._keys: dict[int, float] = {}
+
+    @staticmethod
+    def _use(uses: dict[int, _Use], join: Join, own: dict[int, int], seconds: float) -> None:
+        use = uses.get(join.id)
+        if use is None:
+            use = uses[join.id] = _Use([0] * len(join.leaves), 0.0)
+        use.add([own[leaf] for leaf in join.leaves], seconds)
+
+    def cost(self) -> float:
+        return (
+            sum(self.index(i) for i in self.indexes)
+            + sum(self.exchange(e) for e in self.exchanges)
+            + sum(self.intersection(j) for j in self.joins)
+            + sum(self.materialization(j) for j in self.sinks)
+        )
+
+    def index(self, index: Index) -> float:
+        return self.model.index(index[0], self.fractions[index[0]])
+
+    def exchange(self, exchange: Exchange) -> float:
+        use = self.joins[exchange[0]]
+        return self.model.exchange(exchange, self.model.fractions(exchange[0], use.bits), use.seconds)
+
+    def intersection(self, join: int) -> float:
+        w = self.model.weights
+        return w.intersection * self.keys(join) + w.fixed
+
+    def materialization(self, join: int) -> float:
+        use = self.sinks[join]
+        return self.model.materialization(join, self.model.fractions(join, use.bits), use.seconds)
+
+    def combinations(self, join: int) -> float:
+        """Crd of the join over the tuples its users want."""
+        use = self.joins[join]
+        found = self.model.cardinalities.combinations(
+            join, self.model.fractions(join, use.bits), use.seconds
+        )
+        return float(found)
+
+    def keys(self, join: int) -> float:
+        """Keys that survive the intersection."""
+        found = self._keys.get(join)
+        if found is None:
+            j = self.model.shapes.joins[join]
+            left = self._side_keys(j.left, j.left_key, j.exchange_left)
+            right = self._side_keys(j.right, j.right_key, j.exchange_right)
+            found = self._keys[join] = min(left, right)
+        return found
+
+    def _side_keys(self, side: int, key: tuple[Typed, ...], exchanged: bool) -> float:
+        if side not in self.model.shapes.joins:
+            return float(self.model.cardinalities.keys(side, columns(key), self.fractions[side]))
+        if not exchanged:
+            return self.keys(side)
+        use = self.joins[side]
+        return self.model.exchanged_keys(side, key, self.model.fractions(side, use.bits), use.seconds)
+
+
+class CostModel:
+    """Weights and cardinalities; the prices of single things. Pure apart from its memo tables."""
+
+    def __init__(self, cardinalities: Cardinalities, weights: Weights) -> None:
+        self.cardinalities = cardinalities
+        self.shapes = cardinalities.shapes
+        self.weights = weights
+
+    def cost(self, trees: Iterable[Tree]) -> float:
+        """COST of one group."""
+        return Shared(self, trees).cost()
+
+    def fractions(self, join: int, bits: Sequence[int]) -> list[float]:
+        card = self.cardinalities
+        return [card.fraction(leaf, b) for leaf, b in zip(self.shapes.joins[join].leaves, bits, strict=True)]
+
+    def index(self, leaf: int, fraction: Number) -> Number:
+        return self.weights.index * self.cardinalities.rate(leaf) * fraction + self.weights.fixed
+
+    def exchange(self, exchange: Exchange, fractions: Sequence[Number], seconds: Number) -> Number:
+        xp = SCALAR if isinstance(fractions[0], float) else ARRAY
+        moved = self.cardinalities.participants(*exchange, fractions, seconds, xp)
+        return self.weights.exchange * moved + self.weights.fixed
+
+    def materialization(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
+        return self.weights.materialization * self.cardinalities.combinations(join, fractions, seconds)
+
+    def exchanged_keys(
+        self, join: int, key: tuple[Typed, ...], fractions: Sequence[Number], seconds: Number
+    ) -> Number:
+        """Distinct keys of a joined input after re-indexing: the part of its leaf that took part in the join."""
+        xp = SCALAR if isinstance(fractions[0], float) else ARRAY
+        card = self.cardinalities
+        moved = card.participants(join, key, fractions, seconds, xp)
+        holders = sorted({self.shapes.leaf_id(a.leaf) for a, _ in key})
+        if len(holders) > 1:
+            return moved
+        fraction = xp.minimum(moved / card.rate(holders[0]) if card.rate(holders[0]) else moved, 1.0)
+        return card.keys(holders[0], columns(key), fraction)
+
+    def tree_cost(self, root: int, fractions: dict[int, Number], seconds: Number) -> Number:
+        """COST of one tree as a group of its own, for many sets of queries at once: fractions may be arrays.
+
+        The same sum as `Shared.cost` for a single member; a test holds them together.
+        """
+        w, card = self.weights, self.cardinalities
+        array = not isinstance(seconds, float)
+        xp = ARRAY if array else SCALAR
+        total: Number = 0.0
+        keys: dict[int, Number] = {}
+        for number in self.shapes.joins[root].subtree:
+            join = self.shapes.joins[number]
+            sides = []
+            for side, key, exchanged in (
+                (join.left, join.left_key, join.exchange_left),
+                (join.right, join.right_key, join.exchange_right),
+            ):
+                if side not in self.shapes.joins:
+                    total = total + self.index(side, fractions[side])
+                    sides.append(card.keys(side, columns(key), fractions[side]))
+                elif exchanged:
+                    below = [fractions[leaf] for leaf in self.shapes.joins[side].leaves]
+                    total = total + self.exchange((side, key), below, seconds)
+                    sides.append(self.exchanged_keys(side, key, below, seconds))
+                else:
+                    sides.append(keys[side])
+            keys[number] = xp.minimum(sides[0], sides[1])
+            total = total + w.intersection * keys[number] + w.fixed
+        leaves = self.shapes.joins[root].leaves
+        return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

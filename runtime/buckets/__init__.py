@@ -1,0 +1,1 @@
+"""Buckets: immutable, columnar, self-describing, memory-mapped."""

@@ -1,0 +1,63 @@
+"""References: what the driver remembers of a bucket and what travels between tasks instead of the bucket itself.
+
+A bucket id is a small integer, unique for ever, handed out by the coordinator before the task runs. Row references inside
+joined buckets are (bucket id, item), so they mean the same in every process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.plan import Leaf
+from runtime.physical import IndexKey, OutputKey
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRef:
+    """One query group's view of a source bucket: where it is, under which plan version its bits were set, its indexes."""
+
+    leaf: Leaf
+    group: int
+    file: str
+    version: int
+    keys: tuple[IndexKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """A source bucket: the tuples of one read of one epoch that some query wants. Slices are event times."""
+
+    id: int
+    stream: str
+    epoch: int
+    file: str
+    rows: int
+    bytes: int
+    min_slice: int
+    max_slice: int
+    views: tuple[ViewRef, ...]
+
+    def view(self, leaf: Leaf, group: int) -> ViewRef | None:
+        return next((v for v in self.views if v.leaf == leaf and v.group == group), None)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRef:
+    """A joined bucket: output `key` of join `node`. Items span slices [lo, hi]; `max_lo` decides when it can go."""
+
+    id: int
+    node: str
+    key: OutputKey
+    group: int
+    epoch: int
+    version: int
+    file: str
+    items: int
+    bytes: int
+    min_lo: int
+    max_lo: int
+    min_hi: int
+    exposed: tuple[Leaf, ...]
+
+
+BucketRef = SourceRef | JoinedRef

@@ -1,0 +1,83 @@
+"""Frozen dataclasses to JSON and back, for everything the state directory remembers.
+
+A dataclass becomes {"$": class name, field: value, ...}; tuples and lists become lists and come back as tuples; enums travel
+as their value. Only the classes registered here can be read, so a file in the state directory can never name other
+code to run. Reading is strict: an unknown class or field is an InternalError with reason LOG_CORRUPT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from optimizer import expressions, plan, query, types
+from optimizer.errors import InternalError
+from optimizer.types import ColumnType
+
+_CLASSES: dict[str, type] = {}
+
+
+def register(*classes: type) -> None:
+    """Make classes readable; their names must be unique."""
+    for c in classes:
+        assert _CLASSES.setdefault(c.__name__, c) is c, c.__name__
+
+
+register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
+register(query.Window, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
+register(
+    expressions.ColumnRef,
+    expressions.Literal,
+    expressions.WindowBound,
+    expressions.Compare,
+    expressions.Arithmetic,
+    expressions.Negate,
+    expressions.And,
+    expressions.Or,
+    expressions.Not,
+    expressions.IsNull,
+    expressions.InList,
+    expressions.Like,
+)
+
+
+def encode(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        name = type(value).__name__
+        assert _CLASSES.get(name) is type(value), f"{name} is not registered"
+        return {"$": name} | {f: encode(getattr(value, f)) for f in _fields(type(value))}
+    if isinstance(value, Enum):
+        return {"$e": value.value}
+    if isinstance(value, (tuple, list)):
+        return [encode(v) for v in value]
+    if isinstance(value, dict):
+        assert all(isinstance(k, str) for k in value)
+        return {"$d": {k: encode(v) for k, v in value.items()}}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"$f": repr(value)}
+    return value
+
+
+def decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(decode(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "$e" in value:
+        return ColumnType(value["$e"])
+    if "$f" in value:
+        return float(value["$f"])
+    if "$d" in value:
+        return {k: decode(v) for k, v in value["$d"].items()}
+    name = value.get("$")
+    found = _CLASSES.get(name) if isinstance(name, str) else None
+    if found is None or set(value) - {"$"} != set(_fields(found)):
+        raise InternalError(f"the log holds an unknown record {name!r}", reason="LOG_CORRUPT")
+    return found(**{f: decode(value[f]) for f in _fields(found)})
+
+
+@cache
+def _fields(c: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(c))

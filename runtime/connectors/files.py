@@ -1,0 +1,194 @@
+"""Source 'files': a directory of Parquet, CSV or JSON lines files; new files are picked up as they appear.
+
+A file is the unit: it is read once, whole, and must not change afterwards. It should appear complete (written
+under a hidden or .tmp name and renamed); for writers that cannot do that, `settle_ms` leaves a file alone
+until it has not been touched for so long. Names that start with '.' or '_' or end in .tmp or .crc, and empty
+files, are left alone.
+
+Exactly once, without offsets that grow: the source keeps a *ledger* in its state directory, an append-only
+list of the files in the order in which they were picked up (name order among those present). An offset is a
+number of ledger lines. A line is on disk before any offset can include it, and lines never change, so a range
+means the same files for ever; files that were in the ledger but in no committed epoch when the platform died
+are simply the next ones. A half-written last line is cut off on opening: no offset can include it. The ledger
+also holds each file's size: a file that changed since is refused (a dead letter), because reading it again
+would bring other tuples than before.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from optimizer.types import StreamSchema
+from runtime.connectors.base import Loaded, Offset, Read
+from runtime.connectors.formats import FORMATS, format_of, load_file, unreadable
+from runtime.connectors.options import Option, Settings, bad_option
+
+OPTIONS = (
+    Option("path", "a directory on the machine that runs the platform", required=True),
+    Option("pattern", "which names to take, e.g. clicks-*.csv (default *)"),
+    Option("format", "parquet, csv or jsonl (default: by the name's ending; csv and jsonl may end in .gz)"),
+    Option("max_files", "most files per epoch (default 64)"),
+    Option("settle_ms", "take a file only if it has not changed for so long (default 0)"),
+    Option("delimiter", "between the fields of CSV files (default ,)"),
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesConfig:
+    directory: Path
+    pattern: str
+    format: str | None
+    max_files: int
+    settle_ms: int
+    delimiter: str
+
+
+def parse_config(options: Mapping[str, str], allowed_roots: Sequence[Path] = ()) -> FilesConfig:
+    s = Settings("files", options)
+    pattern = s.text("pattern", "*")
+    if not pattern or "/" in pattern:
+        s.refuse("pattern", "a pattern for file names, without directories")
+    delimiter = options.get("delimiter", ",").replace("\\t", "\t")
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        s.refuse("delimiter", "one character, such as ; or \\t")
+    return FilesConfig(
+        directory=s.path("path", allowed_roots),
+        pattern=pattern,
+        format=s.choice("format", "", FORMATS) if s.given("format") else None,
+        max_files=s.integer("max_files", 64, 1, 100_000),
+        settle_ms=s.integer("settle_ms", 0, 0, 86_400_000),
+        delimiter=delimiter,
+    )
+
+
+def check_directory(config: FilesConfig) -> None:
+    """Asked once, when the stream is created: a directory that goes away later must not stop anything."""
+    if not config.directory.is_dir():
+        raise bad_option(
+            f"option path of connector files: there is no directory {config.directory}",
+            "create it on the machine that runs the platform, or correct the path",
+        )
+
+
+class FilesSource:
+    """The only writer of its ledger."""
+
+    def __init__(self, config: FilesConfig, state_dir: Path) -> None:
+        self._config = config
+        self._ledger = _Ledger(state_dir / "files.ledger")
+
+    def initial(self) -> Offset:
+        return 0
+
+    def latest(self, start: Offset, now_ms: int) -> Offset:
+        wanted = int(start) + self._config.max_files
+        missing = wanted - len(self._ledger.entries)
+        if missing > 0:
+            self._ledger.append(self._appeared(now_ms)[:missing])
+        return min(wanted, len(self._ledger.entries))
+
+    def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
+        c = self._config
+        return [
+            FileRead(str(c.directory / name), name, size, c.format or format_of(name), c.delimiter)
+            for name, size in self._ledger.entries[int(start) : int(end)]
+        ]
+
+    def _appeared(self, now_ms: int) -> list[tuple[str, int]]:
+        """Complete files that are not in the ledger, in name order, with their sizes."""
+        try:
+            with os.scandir(self._config.directory) as listing:
+                found = [e for e in listing if e.name not in self._ledger.names and self._takes(e.name)]
+            sized = [(e.name, size) for e in found if (size := self._complete_size(e, now_ms)) > 0]
+        except OSError as why:
+            _LOG.warning("cannot list %s: %s", self._config.directory, why.strerror or why)
+            return []
+        return sorted(sized)
+
+    def _takes(self, name: str) -> bool:
+        if name.startswith((".", "_")) or name.lower().endswith((".tmp", ".crc")):
+            return False
+        return fnmatch.fnmatchcase(name, self._config.pattern)
+
+    def _complete_size(self, entry: os.DirEntry[str], now_ms: int) -> int:
+        """0 when the file is not to be taken (yet)."""
+        try:
+            if not entry.is_file():
+                return 0
+            status = entry.stat()
+        except FileNotFoundError:
+            return 0
+        settled = (
+            now_ms - status.st_mtime_ns // 1_000_000 >= self._config.settle_ms or not self._config.settle_ms
+        )
+        return status.st_size if settled else 0
+
+
+class _Ledger:
+    """Lines [name, size], each written and synced before `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.entries: list[tuple[str, int]] = []
+        self.names: set[str] = set()
+        if path.exists():
+            raw = path.read_bytes()
+            whole = raw[: raw.rfind(b"\n") + 1]
+            for line in whole.splitlines():
+                name, size = json.loads(line)
+                self._remember(name, size)
+            if len(whole) < len(raw):
+                os.truncate(path, len(whole))
+
+    def append(self, files: Sequence[tuple[str, int]]) -> None:
+        if not files:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "ab") as file:
+            file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in files))
+            file.flush()
+            os.fsync(file.fileno())
+        for name, size in files:
+            self._remember(name, size)
+
+    def _remember(self, name: str, size: int) -> None:
+        self.entries.append((name, size))
+        self.names.add(name)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """One file, if it still has the size it was picked up with."""
+
+    path: str
+    name: str
+    size: int
+    format: str | None
+    delimiter: str
+
+    def load(self, schema: StreamSchema) -> Loaded:
+        if self.format is None:
+            return unreadable(
+                schema, self.name, "its name does not tell the format; set the option format or pattern"
+            )
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return unreadable(schema, self.name, "it has disappeared since it was picked up")
+        except OSError as why:
+            return unreadable(schema, self.name, why.strerror or str(why))
+        if size != self.size:
+            return unreadable(
+                schema,
+                self.name,
+                f"it had {self.size} bytes when it was picked up and now has {size}; files must not change",
+            )
+        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter)

@@ -1,0 +1,136 @@
+"""Source 'push': tuples handed over by a caller (replay, tests, an embedding program) instead of fetched.
+
+Each append writes one immutable *segment* into the source's directory, renamed into place, so what was
+accepted survives a crash and is read the same way every time. Rows are kept as they came, not decoded: broken
+ones become dead letters when they are read, like in every other source. An offset is a number of segments; an
+epoch takes all there are.
+
+`trim` deletes segments that no epoch will read again. Before it deletes, it records how many segments there
+ever were, so numbers are never used twice, even when the directory is empty.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import numbers
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from optimizer.errors import InternalError, InvalidRequest, NotFound
+from optimizer.types import StreamSchema
+from runtime.connectors.base import Loaded, Offset, Read
+from runtime.connectors.conform import conform_table
+from runtime.connectors.formats import format_of, load_file
+from runtime.connectors.options import Option
+from runtime.connectors.storage import sync_directory, write_atomically
+from runtime.connectors.values import clean_text, safe_repr
+
+OPTIONS: tuple[Option, ...] = ()
+_TRIMMED = "trimmed"
+
+
+class PushSource:
+    """The only writer of its directory. Not for use from several threads at once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._segments = {int(p.name.split(".")[0]): p for p in directory.iterdir() if p.name[0].isdigit()}
+        trimmed = directory / _TRIMMED
+        self._trimmed = int(trimmed.read_text()) if trimmed.exists() else 0
+        self._count = max([self._trimmed, *(n + 1 for n in self._segments)])
+
+    def append_rows(self, rows: Sequence[Any]) -> int:
+        """JSON-like rows, one segment. Answers the offset after them."""
+        data = b"".join(_line(row) for row in rows)
+        return self._append("jsonl", lambda file: file.write(data)) if rows else self._count
+
+    def append_table(self, table: pa.Table) -> int:
+        """A table whose columns are matched by name when it is read."""
+        buffer = io.BytesIO()
+        with pa.ipc.new_file(buffer, table.schema) as writer:
+            writer.write_table(table)
+        return self._append("arrow", lambda file: file.write(buffer.getbuffer()))
+
+    def append_file(self, path: Path) -> int:
+        """A copy of a Parquet, CSV or JSON lines file, to be read in file order."""
+        format = format_of(path.name)
+        if format is None:
+            raise InvalidRequest(
+                f"cannot tell the format of {path.name}",
+                hint="the name must end in .parquet, .csv or .jsonl (or .gz)",
+            )
+        if not path.is_file():
+            raise NotFound(f"there is no file {path}")
+        suffix = format + (".gz" if path.name.lower().endswith(".gz") else "")
+        with open(path, "rb") as source:
+            return self._append(suffix, lambda file: shutil.copyfileobj(source, file))
+
+    def _append(self, suffix: str, write: Any) -> int:
+        path = self._directory / f"{self._count:010d}.{suffix}"
+        write_atomically(path, write)
+        self._segments[self._count] = path
+        self._count += 1
+        return self._count
+
+    def initial(self) -> Offset:
+        return 0
+
+    def latest(self, start: Offset, now_ms: int) -> Offset:
+        return max(int(start), self._count)
+
+    def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
+        missing = [n for n in range(int(start), int(end)) if n not in self._segments]
+        if missing:
+            raise InternalError(
+                f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it"
+            )
+        return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
+
+    def trim(self, before: Offset) -> None:
+        """Delete the segments below offset `before`; no epoch may read them again."""
+        gone = [n for n in self._segments if n < int(before)]
+        if not gone:
+            return
+        self._trimmed = max(self._trimmed, min(int(before), self._count))
+        write_atomically(self._directory / _TRIMMED, lambda file: file.write(str(self._trimmed).encode()))
+        for n in gone:
+            self._segments.pop(n).unlink(missing_ok=True)
+        sync_directory(self._directory)
+
+
+@dataclass(frozen=True, slots=True)
+class PushRead:
+    """One segment."""
+
+    path: str
+    number: int
+
+    def load(self, schema: StreamSchema) -> Loaded:
+        path, place = Path(self.path), f"pushed batch {self.number}"
+        if path.suffix == ".arrow":
+            with pa.OSFile(self.path) as source, pa.ipc.open_file(source) as reader:
+                return conform_table(reader.read_all(), schema, place)
+        return load_file(path, path.name.split(".")[1], schema, place)
+
+
+def _line(row: Any) -> bytes:
+    try:
+        return json.dumps(row, default=_plain_number).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError):
+        # Not JSON (bytes, a date, a cycle). As text it is no object, so it becomes a dead letter when read.
+        return json.dumps(f"not JSON: {clean_text(safe_repr(row), 200)}").encode() + b"\n"
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(type(value).__name__)

@@ -1,0 +1,312 @@
+"""The control plane: a state machine without I/O.
+
+`decide_*` looks at the state and says what should happen, as an event; `handle` applies an event to the state and is the only
+thing that changes it. The engine writes the event to the log in between, so whatever the state says is on disk, and
+recovery is handling the logged events again. No clock, no files, no Spark: thousands of lives run in a test.
+
+The paper's atomic consistency protocol (agree on a bucket id, ingest the changelog after it everywhere or nowhere) is here
+the order of the log: a changelog stands between two epochs, and an epoch names the plan version it runs with. The paper's
+non-atomic variant has no counterpart, because on micro-batches coordination is free.
+
+Watermarks and lifetimes follow the semantics page: a query's watermark is the minimum over its streams; T is one more than
+the greatest event time accepted on any of its streams when it is created, and its first window starts at or after T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from optimizer import changelog, forced
+from optimizer.codec import changelog_from_json, changelog_to_json
+from optimizer.describe import describe
+from optimizer.eager import create_delete
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
+from optimizer.explain import explain_plan
+from optimizer.plan import Plan, RunningQuery
+from optimizer.types import StreamSchema
+from runtime.api import (
+    Control,
+    CreateQuery,
+    DeleteQuery,
+    ForceGroups,
+    ForceOrder,
+    Optimize,
+    PlanEvent,
+    ScaleTo,
+    SplitPartition,
+)
+from runtime.connectors.base import ConnectorSpec, Offset
+from runtime.events import (
+    BatchApplied,
+    EpochCommitted,
+    EpochPlanned,
+    Event,
+    QueryAdded,
+    QueryEnded,
+    StreamCreated,
+    StreamDeleted,
+)
+from runtime.retention import raise_floors
+from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState
+
+
+class Coordinator:
+    """Owns the state. `retention_epochs`: how many epochs of results the result log keeps."""
+
+    def __init__(self, state: State | None = None, *, retention_epochs: int = 10_000) -> None:
+        self.state = state or State()
+        self.retention_epochs = retention_epochs
+
+    # -- decisions ------------------------------------------------------------------------------------------------
+
+    def decide_stream(
+        self, schema: StreamSchema, source: ConnectorSpec, offset: Offset, now_ms: int
+    ) -> StreamCreated:
+        if schema.name in self.state.streams:
+            raise AlreadyExists(f"stream {schema.name!r} exists already", reason="STREAM_EXISTS")
+        return StreamCreated(schema, source, offset, now_ms)
+
+    def decide_stream_deletion(self, name: str) -> StreamDeleted:
+        self.stream(name)
+        users = sorted(r.query.id for r in self.state.queries.values() if r.running and name in r.query.query.streams)
+        if users:
+            raise FailedPrecondition(
+                f"stream {name!r} is used by {len(users)} running queries: {', '.join(users[:5])}",
+                reason="STREAM_IN_USE",
+                hint="delete these queries first",
+            )
+        return StreamDeleted(name)
+
+    def decide_batch(
+        self, batch: Sequence[Control], now_ms: int
+    ) -> tuple[BatchApplied | None, list[str | None | AJoinError]]:
+        """At most one changelog for the whole batch. Outcomes: the uid of a created or deleted query, None, or the error.
+
+        Controls act in their order; one that is refused changes nothing.
+        """
+        work = _Batch(self, self.state)
+        outcomes: list[str | None | AJoinError] = []
+        for control in batch:
+            try:
+                outcomes.append(work.apply(control))
+            except AJoinError as e:
+                outcomes.append(e)
+        return work.event(now_ms), outcomes
+
+    def decide_epoch(
+        self, ends: Mapping[str, Offset], raised: Mapping[str, int], now_ms: int
+    ) -> EpochPlanned:
+        s = self.state
+        return EpochPlanned(
+            s.epoch + 1, s.plan.version, now_ms, tuple(sorted(ends.items())), tuple(sorted(raised.items()))
+        )
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def stream(self, name: str) -> StreamState:
+        found = self.state.streams.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.state.streams)) or "none yet"
+            raise NotFound(
+                f"there is no stream {name!r}", reason="STREAM_NOT_FOUND", hint=f"known streams: {known}"
+            )
+        return found
+
+    def record(self, id: str) -> QueryRecord:
+        uid = self.state.names.get(id)
+        if uid is None:
+            raise NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
+        return self.state.queries[uid]
+
+    def watermark(self, query: RunningQuery) -> int | None:
+        """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
+        streams = [self.state.streams[s] for s in query.query.streams if s in self.state.streams]
+        marks = [s.watermark for s in streams if not s.idle] or [s.watermark for s in streams]
+        known = [m for m in marks if m is not None]
+        return min(known) if known and len(known) == len(marks) else None
+
+    # -- the only place where state changes -----------------------------------------------------------------------
+
+    def handle(self, event: Event) -> tuple[str, ...]:
+        """Apply the event; returns the names of files nobody needs any more."""
+        s = self.state
+        match event:
+            case StreamCreated(schema, source, offset, at_ms):
+                s.streams[schema.name] = StreamState(schema, source, offset, at_ms)
+            case StreamDeleted(name):
+                del s.streams[name]
+            case BatchApplied():
+                self._batch(event)
+            case EpochPlanned():
+                s.planned = event
+            case EpochCommitted():
+                return self._commit(event)
+        return ()
+
+    def _batch(self, event: BatchApplied) -> None:
+        s = self.state
+        s.plan = changelog.apply(s.plan, changelog_from_json(event.changelog))
+        for added in event.added:
+            s.serial += 1
+            uid = added.query.uid
+            placed = s.plan.by_uid.get(uid)
+            s.queries[uid] = QueryRecord(
+                added.query, added.sinks, event.at_ms, s.plan.version, s.epoch + 1, placed.group if placed else 0
+            )
+            s.names[added.query.id] = uid
+        for ended in event.ended:
+            s.queries[ended.uid] = replace(s.queries[ended.uid], running=False, active_until=ended.active_until)
+        for p in s.plan.placements:
+            if s.queries[p.uid].group != p.group:
+                s.queries[p.uid] = replace(s.queries[p.uid], group=p.group)
+        s.slots[s.plan.version] = {g: dict(s.plan.slots(g)) for g in s.plan.groups}
+        text = explain_plan(s.plan, s.running(), "text")
+        s.plans.append(PlanEvent(s.plan.version, s.epoch + 1, event.changes, text))
+        del s.plans[:-PLANS_KEPT]
+
+    def _commit(self, event: EpochCommitted) -> tuple[str, ...]:
+        s = self.state
+        planned = s.planned
+        assert planned is not None and planned.epoch == event.epoch, "an epoch is planned before it is committed"
+        s.epoch, s.next_bucket, s.executed, s.planned = event.epoch, event.next_bucket, s.plan, None
+        self._advance(planned, event)
+        gone = [s.joined.pop(b).file for b in event.stale]
+        for bucket, views in event.views:
+            ref = s.sources[bucket]
+            gone += sorted({v.file for v in ref.views} - {v.file for v in views} - {ref.file})
+            s.sources[bucket] = replace(ref, views=views)
+        s.sources |= {r.id: r for r in event.sources}
+        s.joined |= {r.id: r for r in event.joined}
+        for ref_id in raise_floors(s, self.watermark):
+            if ref_id in s.sources:
+                ref = s.sources.pop(ref_id)
+                gone += [ref.file, *{v.file for v in ref.views if v.file != ref.file}]
+            else:
+                gone.append(s.joined.pop(ref_id).file)
+        self._results(event)
+        s.letters += [(stream, event.epoch, letter) for stream, letter in event.letters]
+        del s.letters[:-LETTERS_KEPT]
+        for stage, seconds in event.seconds:
+            s.seconds[stage] = s.seconds.get(stage, 0.0) + seconds
+        used = {v.version for r in s.sources.values() for v in r.views} | {r.version for r in s.joined.values()}
+        s.slots = {v: t for v, t in s.slots.items() if v in used or v == s.plan.version}
+        return tuple(gone)
+
+    def _advance(self, planned: EpochPlanned, event: EpochCommitted) -> None:
+        """Offsets, counts and watermarks. A watermark never moves back."""
+        ends, raised = dict(planned.ends), dict(planned.raised)
+        for p in event.progress:
+            st = self.state.streams[p.stream]
+            newest = _latest(st.max_time, p.max_time)
+            by_data = None if newest is None else newest - st.schema.watermark_delay_ms
+            last = planned.at_ms if p.tuples else st.last_data_ms
+            timeout = st.schema.idle_timeout_ms
+            self.state.streams[p.stream] = replace(
+                st,
+                offset=ends.get(p.stream, st.offset),
+                last_data_ms=last,
+                tuples=st.tuples + p.tuples,
+                late=st.late + p.late,
+                dead=st.dead + p.dead,
+                max_time=newest,
+                watermark=_latest(st.watermark, raised.get(p.stream), by_data),
+                idle=timeout is not None and planned.at_ms - last >= timeout,
+            )
+
+    def _results(self, event: EpochCommitted) -> None:
+        s = self.state
+        if event.segments:
+            s.segments[event.epoch] = event.segments
+        for segment in event.segments:
+            for entry in segment.entries:
+                record = s.queries[entry.uid]
+                s.queries[entry.uid] = replace(record, rows=record.rows + entry.rows)
+
+    def expired_segments(self) -> tuple[int, ...]:
+        """Epochs whose results are older than the retention."""
+        return tuple(e for e in self.state.segments if e <= self.state.epoch - self.retention_epochs)
+
+
+def _latest(*times: int | None) -> int | None:
+    return max((t for t in times if t is not None), default=None)
+
+
+class _Batch:
+    """A batch being decided: a working copy of the plan and of who runs, thrown away if nothing comes of it."""
+
+    def __init__(self, coordinator: Coordinator, state: State) -> None:
+        self.coordinator, self.state = coordinator, state
+        self.plan: Plan = state.plan
+        self.running = state.running()
+        self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
+        self.added: dict[str, QueryAdded] = {}
+        self.ended: list[QueryEnded] = []
+
+    def apply(self, control: Control) -> str | None:
+        match control:
+            case CreateQuery(id, _, _):
+                return self._create(control)
+            case DeleteQuery(id):
+                return self._delete(id)
+            case ForceOrder(id, order):
+                rq = self.running[self._uid(id)]
+                self.plan = forced.force_order(self.plan, rq, order)
+            case ForceGroups(groups):
+                wanted = {self._uid(id): group for id, group in groups}
+                self.plan = forced.force_groups(self.plan, self.running, wanted)
+            case ScaleTo(partitions):
+                self.plan = forced.scale_to(self.plan, partitions)
+            case SplitPartition(partition, ways):
+                self.plan = forced.split(self.plan, partition, ways)
+            case Optimize():
+                pass
+        return None
+
+    def _uid(self, id: str) -> str:
+        uid = self.names.get(id)
+        if uid is None:
+            raise self._missing(id)
+        return uid
+
+    def _missing(self, id: str) -> AJoinError:
+        if id in self.state.names:
+            return FailedPrecondition(f"query {id!r} was deleted already", reason="QUERY_DELETED")
+        return NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
+
+    def _create(self, control: CreateQuery) -> str:
+        if control.id in self.names:
+            raise AlreadyExists(
+                f"query {control.id!r} is running already", reason="QUERY_EXISTS", hint="choose another id"
+            )
+        streams = [self.coordinator.stream(s) for s in sorted(control.query.streams)]
+        seen = [s.max_time for s in streams if s.max_time is not None]
+        active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
+        uid = f"{control.id}#{self.state.serial + len(self.added) + 1}"
+        rq = RunningQuery(uid, control.id, control.query, active_from)
+        self.plan = create_delete(self.plan, [rq], ())
+        self.running[uid], self.names[control.id] = rq, uid
+        self.added[uid] = QueryAdded(rq, control.sinks)
+        return uid
+
+    def _delete(self, id: str) -> str:
+        uid = self._uid(id)
+        self.plan = create_delete(self.plan, (), [uid])
+        self.ended.append(QueryEnded(uid, self.coordinator.watermark(self.running[uid])))
+        del self.running[uid], self.names[id]
+        return uid
+
+    def event(self, now_ms: int) -> BatchApplied | None:
+        plan = forced.one_step(self.state.plan, self.plan)
+        if plan == self.state.plan and not self.added:
+            return None
+        log = changelog.diff(self.state.plan, plan)
+        names = {uid: r.query.id for uid, r in self.state.queries.items()}
+        names |= {uid: a.query.id for uid, a in self.added.items()}
+        return BatchApplied(
+            now_ms,
+            tuple(self.added.values()),
+            tuple(self.ended),
+            changelog_to_json(log),
+            describe(log, names, plan),
+        )

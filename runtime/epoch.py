@@ -1,0 +1,267 @@
+"""One epoch: transition, source stage, join stages; from the planned record to the committed one.
+
+    planned ──► views and joined state the new plan lacks (only after a plan change)
+            ──► source stage: one task per read
+            ──► join stage per level: one task per partition and way; queries that end here are delivered by the same
+                task (the sink operator needs no exchange, so it needs no stage of its own)
+            ──► committed
+
+Bucket ids are handed out in a fixed order, so running the same planned epoch again (after a crash) writes the same files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from optimizer.plan import changelog_set
+from runtime.buckets.file import BucketStore
+from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.connectors.base import DeadLetter, Source
+from runtime.events import EpochCommitted, EpochPlanned, StreamProgress
+from runtime.executor import Executor
+from runtime.operators.inputs import Directory
+from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
+from runtime.operators.rebuild import RebuildShared, run_rebuild
+from runtime.operators.sink import Segment
+from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
+from runtime.physical import JoinSpec, OutputKey, Physical, SideSpec, SourceSpec
+from runtime.querysets import bitset
+from runtime.state import State
+from runtime.transition import Transition, plan_transition
+
+
+@dataclass
+class EpochRun:
+    """The working state of one running epoch. Reads `state`, never changes it; the result is an event."""
+
+    state: State
+    planned: EpochPlanned
+    before: Physical
+    physical: Physical
+    store: BucketStore
+    results: Path
+    executor: Executor
+    sources: Mapping[str, Source]
+    instance: str
+    reports: list[SourceReport] = field(default_factory=list)
+    joins: list[JoinReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        s = self.state
+        self.next_bucket = s.next_bucket
+        self.open: dict[int, SourceRef] = dict(s.sources)
+        self.joined: dict[int, JoinedRef] = dict(s.joined)
+        self.new: set[int] = set()
+        self.seconds: dict[str, float] = {}
+        self._alive: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def run(self) -> EpochCommitted:
+        transition = plan_transition(self.state, self.before, self.physical)
+        began = time.perf_counter()
+        views = self._transition(transition)
+        if transition.views or transition.outputs:
+            self.seconds["transition"] = time.perf_counter() - began
+        self._source_stage()
+        segments: list[Segment] = []
+        for number, level in enumerate(self.physical.levels):
+            for report in self._join_stage(f"join {number + 1}", level, None, emit=True):
+                segments += [report.segment] if report.segment else []
+        progress, letters = self._progress()
+        known = self.state.joined.keys()
+        return EpochCommitted(
+            self.planned.epoch,
+            self.next_bucket,
+            progress,
+            letters,
+            tuple(r.bucket for r in self.reports if r.bucket is not None),
+            tuple(r for r in self.joined.values() if r.id not in known),
+            views,
+            transition.stale,
+            tuple(segments),
+            tuple((stage, round(seconds, 6)) for stage, seconds in self.seconds.items()),
+        )
+
+    # -- before the data ------------------------------------------------------------------------------------------
+
+    def _transition(self, transition: Transition) -> tuple[tuple[int, tuple[ViewRef, ...]], ...]:
+        for bucket in transition.stale:
+            del self.joined[bucket]
+        changed: dict[int, dict[tuple[object, int], ViewRef]] = {}
+        if transition.views:
+            shared = RebuildShared(self.store, self.physical.version)
+            for bucket, view in self.executor.run("rebuild views", run_rebuild, shared, transition.views):
+                views = changed.setdefault(bucket, {(v.leaf, v.group): v for v in self.open[bucket].views})
+                views[(view.leaf, view.group)] = view
+        for bucket, views in changed.items():
+            ref = self.open[bucket]
+            self.open[bucket] = SourceRef(
+                ref.id, ref.stream, ref.epoch, ref.file, ref.rows, ref.bytes, ref.min_slice, ref.max_slice,
+                tuple(views.values()),
+            )  # fmt: skip
+        for level in self.physical.levels:
+            if any((j.name, o.key) in transition.outputs for j in level for o in j.outputs):
+                self._join_stage("rebuild joins", level, transition.outputs, emit=False)
+        self.new.clear()  # what was rebuilt is old by now
+        return tuple((bucket, tuple(views.values())) for bucket, views in sorted(changed.items()))
+
+    # -- source stage ---------------------------------------------------------------------------------------------
+
+    def _source_stage(self) -> None:
+        began = time.perf_counter()
+        tasks = []
+        for stream, end in self.planned.ends:
+            st = self.state.streams[stream]
+            if end != st.offset:
+                for read in self.sources[stream].reads(st.offset, end):
+                    tasks.append(SourceTask(stream, self._bucket(), read, st.accept_from))
+        if not tasks:
+            return
+        specs = {
+            t.stream: self.physical.sources.get(t.stream)
+            or SourceSpec(self.state.streams[t.stream].schema, (), (), ())
+            for t in tasks
+        }
+        key = f"{self.instance}/{self.physical.version}"
+        shared = SourceShared(
+            self.store, self.physical.version, self.planned.epoch, specs, key, self._floors()
+        )
+        self.reports = self.executor.run(f"epoch {self.planned.epoch}: source", run_source, shared, tasks)
+        for report in self.reports:
+            if report.bucket is not None:
+                self.open[report.bucket.id] = report.bucket
+                self.new.add(report.bucket.id)
+        self.seconds["source"] = time.perf_counter() - began
+
+    def _floors(self) -> tuple[tuple[int, int, int], ...]:
+        out = []
+        for uid, floor in self.state.floors.items():
+            streams = self.state.queries[uid].query.query.streams
+            if any(self.state.streams[s].schema.idle_timeout_ms is not None for s in streams):
+                p = self.state.plan.by_uid.get(uid)
+                if p is not None:
+                    out.append((p.group, p.slot, floor))
+        return tuple(out)
+
+    # -- join stages ----------------------------------------------------------------------------------------------
+
+    def _join_stage(
+        self, name: str, level: tuple[JoinSpec, ...], rebuild: frozenset[tuple[str, OutputKey]] | None, *, emit: bool
+    ) -> list[JoinReport]:
+        """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new."""
+        inputs: dict[str, JoinInputs] = {}
+        outputs: list[tuple[str, OutputKey]] = []
+        for join in level:
+            wanted = [(join.name, o.key) for o in join.outputs if rebuild is None or (join.name, o.key) in rebuild]
+            if rebuild is not None and not wanted:
+                continue
+            both = JoinInputs(
+                tuple(self._inputs(join, join.left, rebuild is not None)),
+                tuple(self._inputs(join, join.right, rebuild is not None)),
+            )
+            if both.left and both.right and (any(n for _, n in both.left) or any(n for _, n in both.right)):
+                inputs[join.name] = both
+                outputs += wanted
+        if not inputs:
+            return []
+        began = time.perf_counter()
+        shared = JoinShared(
+            self._directory(),
+            self.physical.version,
+            self.planned.epoch,
+            tuple(j for j in level if j.name in inputs),
+            {j.name: j for j in self.physical.joins},
+            inputs,
+            emit,
+            str(self.results),
+        )
+        depth = level[0].depth
+        reports = self.executor.run(
+            f"epoch {self.planned.epoch}: {name}", run_join, shared, list(self._tasks(depth, outputs))
+        )
+        for report in reports:
+            for ref in report.joined:
+                self.joined[ref.id] = ref
+                self.new.add(ref.id)
+        wall = time.perf_counter() - began
+        sink = sum(r.sink_seconds for r in reports)
+        share = sink / max(sink + sum(r.join_seconds for r in reports), 1e-9)
+        self.seconds["join"] = self.seconds.get("join", 0.0) + wall * (1 - share)
+        self.seconds["sink"] = self.seconds.get("sink", 0.0) + wall * share
+        if emit:
+            self.joins += reports
+        return reports
+
+    def _tasks(self, depth: int, outputs: list[tuple[str, OutputKey]]) -> Iterable[JoinTask]:
+        partitioning = self.state.plan.partitioning
+        for p in range(partitioning.count):
+            ways = partitioning.ways(p)
+            for way in range(ways):
+                yield JoinTask(
+                    p,
+                    way,
+                    ways,
+                    partitioning.bounds[p],
+                    partitioning.bounds[p + 1],
+                    f"e{self.planned.epoch:010d}-{depth}-{p}-{way}.segment",
+                    tuple((node, key, self._bucket()) for node, key in outputs),
+                )
+
+    def _inputs(self, join: JoinSpec, side: SideSpec, all_new: bool) -> Iterable[tuple[int, bool]]:
+        """Open buckets of one side that some query of this join can still find something in."""
+        users = bitset(join.users, join.words)
+        if side.child is not None:
+            for ref in self.joined.values():
+                if ref.node == side.child and ref.key == side.key:
+                    yield ref.id, all_new or ref.id in self.new
+            return
+        leaf = side.leaves[0]
+        for source in self.open.values():
+            if source.stream != leaf.stream:
+                continue
+            view = source.view(leaf, side.group)
+            if view is None or side.index_key not in view.keys:
+                continue
+            alive = self._alive_set(side.group, view.version)
+            if any(int(a) & int(b) for a, b in zip(alive, users, strict=False)):
+                yield source.id, all_new or source.id in self.new
+
+    def _directory(self) -> Directory:
+        for ref in self.open.values():
+            for view in ref.views:
+                self._alive_set(view.group, view.version)
+        for joined in self.joined.values():
+            self._alive_set(joined.group, joined.version)
+        return Directory(self.store, dict(self.open), dict(self.joined), dict(self._alive))
+
+    def _alive_set(self, group: int, version: int) -> tuple[int, ...]:
+        found = self._alive.get((group, version))
+        if found is None:
+            plan = self.state.plan
+            now = plan.slots(group)
+            then = self.state.slots[version].get(group, {})
+            words = bitset(changelog_set(then, now), plan.words(group))
+            found = self._alive[(group, version)] = tuple(int(w) for w in words)
+        return found
+
+    def _bucket(self) -> int:
+        self.next_bucket += 1
+        return self.next_bucket - 1
+
+    # -- after the data -------------------------------------------------------------------------------------------
+
+    def _progress(self) -> tuple[tuple[StreamProgress, ...], tuple[tuple[str, DeadLetter], ...]]:
+        progress = []
+        for stream in self.state.streams:
+            mine = [r for r in self.reports if r.stream == stream]
+            newest = max((r.max_time for r in mine if r.max_time is not None), default=None)
+            progress.append(
+                StreamProgress(
+                    stream, sum(r.tuples for r in mine), sum(r.late for r in mine), sum(r.dead for r in mine), newest
+                )
+            )
+        letters = tuple((r.stream, letter) for r in self.reports for letter in r.letters)
+        return tuple(progress), letters
+

@@ -1,0 +1,97 @@
+"""What happened, as frozen values: the records of the log and the only things that change the coordinator's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from optimizer.plan import RunningQuery
+from optimizer.types import StreamSchema
+from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.codec import register
+from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
+from runtime.operators.sink import Segment, SegmentEntry
+
+FOREVER = 1 << 62
+"""The watermark of a stream that will bring nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCreated:
+    schema: StreamSchema
+    source: ConnectorSpec
+    offset: Offset
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAdded:
+    query: RunningQuery
+    sinks: tuple[ConnectorSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    uid: str
+    active_until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchApplied:
+    """One query batch: queries in and out, and the changelog (as JSON) from the plan before to the plan after."""
+
+    at_ms: int
+    added: tuple[QueryAdded, ...]
+    ended: tuple[QueryEnded, ...]
+    changelog: Any
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlanned:
+    """Written before the epoch runs: with which plan, up to which offsets, which ids its buckets get."""
+
+    epoch: int
+    version: int
+    at_ms: int
+    ends: tuple[tuple[str, Offset], ...]
+    raised: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProgress:
+    stream: str
+    tuples: int
+    late: int
+    dead: int
+    max_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCommitted:
+    """Written when everything the epoch made is in place; from here on it counts.
+
+    `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made useless.
+    """
+
+    epoch: int
+    next_bucket: int
+    progress: tuple[StreamProgress, ...]
+    letters: tuple[tuple[str, DeadLetter], ...]
+    sources: tuple[SourceRef, ...]
+    joined: tuple[JoinedRef, ...]
+    views: tuple[tuple[int, tuple[ViewRef, ...]], ...]
+    stale: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    seconds: tuple[tuple[str, float], ...]
+
+
+Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted
+
+register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
+register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, ViewRef, JoinedRef, Segment, SegmentEntry)

@@ -1,0 +1,37 @@
+"""Where tasks run: the seam between the engine and Spark.
+
+A stage is a function of (what all tasks share, one task). The local executor calls it in this process, one task after the other:
+the same kernels, operators, files and logs, without a JVM. Thousands of random lives are tested that way; the Spark executor
+must then only prove that it runs the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Executor(Protocol):
+    cores: int
+
+    def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        """Results in task order. `name` is what a person sees in the Spark UI. An exception of a task is raised here."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class LocalExecutor:
+    """Everything in this process."""
+
+    cores = 1
+
+    def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        return [stage(shared, task) for task in tasks]
+
+    def stop(self) -> None:
+        return None

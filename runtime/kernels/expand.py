@@ -1,0 +1,117 @@
+"""From matching entries to items: one side's items with a list of partners, or all pairs.
+
+`carry` keeps the lists closed: every item of the carrying side becomes one item of the joined bucket and points at the
+whole entry of its partners (late materialization). `pairs` opens them: one item per combination. Both drop what no
+query wants, item by item. Positions of the left side can be cut to [l_from, l_to): that is how a hot partition is dealt
+out to several tasks, even inside one entry.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+
+
+@nb.njit(cache=True, nogil=True)
+def carry(entries: I32, pair_sets: U64, order: I32, offsets: I32, query_sets: U64, first: int, end: int):  # type: ignore[no-untyped-def]
+    """Items of the given entries (positions within [first, end)): (pair number, item, query set)."""
+    words = pair_sets.shape[1]
+    total = 0
+    for p in range(entries.shape[0]):
+        a = max(offsets[entries[p]], first)
+        b = min(offsets[entries[p] + 1], end)
+        if b > a:
+            total += b - a
+    out_p = np.empty(total, np.int32)
+    out_i = np.empty(total, np.int32)
+    out_q = np.empty((total, words), np.uint64)
+    n = 0
+    for p in range(entries.shape[0]):
+        a = max(offsets[entries[p]], first)
+        b = min(offsets[entries[p] + 1], end)
+        for position in range(a, b):
+            item = order[position]
+            some = np.uint64(0)
+            for w in range(words):
+                out_q[n, w] = query_sets[item, w] & pair_sets[p, w]
+                some |= out_q[n, w]
+            if some != 0:
+                out_p[n] = p
+                out_i[n] = item
+                n += 1
+    return out_p[:n].copy(), out_i[:n].copy(), out_q[:n].copy()
+
+
+@nb.njit(cache=True, nogil=True)
+def count_pairs(l_entries: I32, l_offsets: I32, l_from: int, l_to: int, r_entries: I32, r_offsets: I32):  # type: ignore[no-untyped-def]
+    """Combinations each entry pair stands for, to cut the work into chunks."""
+    out = np.empty(l_entries.shape[0], np.int64)
+    for p in range(l_entries.shape[0]):
+        a = max(l_offsets[l_entries[p]], l_from)
+        b = min(l_offsets[l_entries[p] + 1], l_to)
+        width = np.int64(r_offsets[r_entries[p] + 1] - r_offsets[r_entries[p]])
+        out[p] = max(np.int64(b - a), 0) * width
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def pairs(  # type: ignore[no-untyped-def]
+    l_entries: I32,
+    l_order: I32,
+    l_offsets: I32,
+    l_qs: U64,
+    l_from: int,
+    l_to: int,
+    r_entries: I32,
+    r_order: I32,
+    r_offsets: I32,
+    r_qs: U64,
+    pair_sets: U64,
+    capacity: int,
+):
+    """All combinations: (pair number, left item, right item, position of the right item, query set)."""
+    words = pair_sets.shape[1]
+    out_p = np.empty(capacity, np.int32)
+    out_l = np.empty(capacity, np.int32)
+    out_r = np.empty(capacity, np.int32)
+    out_pos = np.empty(capacity, np.int32)
+    out_q = np.empty((capacity, words), np.uint64)
+    left = np.empty(words, np.uint64)
+    n = 0
+    for p in range(l_entries.shape[0]):
+        a = max(l_offsets[l_entries[p]], l_from)
+        b = min(l_offsets[l_entries[p] + 1], l_to)
+        for i in range(a, b):
+            li = l_order[i]
+            some = np.uint64(0)
+            for w in range(words):
+                left[w] = l_qs[li, w] & pair_sets[p, w]
+                some |= left[w]
+            if some == 0:
+                continue
+            for j in range(r_offsets[r_entries[p]], r_offsets[r_entries[p] + 1]):
+                ri = r_order[j]
+                some = np.uint64(0)
+                for w in range(words):
+                    out_q[n, w] = left[w] & r_qs[ri, w]
+                    some |= out_q[n, w]
+                if some != 0:
+                    out_p[n] = p
+                    out_l[n] = li
+                    out_r[n] = ri
+                    out_pos[n] = j
+                    n += 1
+    return out_p[:n].copy(), out_l[:n].copy(), out_r[:n].copy(), out_pos[:n].copy(), out_q[:n].copy()
+
+
+def unroll(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[I64, I64]:
+    """Lay ranges out flat: (which range, position) for every position of every range."""
+    counts = ends - starts
+    which = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    before = np.cumsum(counts) - counts
+    return which, np.arange(len(which), dtype=np.int64) - before[which] + starts[which]

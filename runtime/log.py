@@ -1,0 +1,134 @@
+"""The log in the state directory: what was decided, before it was done.
+
+One JSON record a line, each with its checksum, appended and forced to disk before the caller goes on. The state of the
+coordinator is the fold of this log, so recovery is reading it. Now and then the whole state is written as a snapshot
+(`snapshot-N.json`, renamed into place) and a new log file is begun; recovery then reads the newest snapshot and the log after it.
+
+A torn last line (the machine died while writing it) was never acknowledged and is cut off. A damaged line anywhere else is an
+error: the platform would rather not start than start with a hole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from optimizer.errors import FailedPrecondition, InternalError
+
+FORMAT = 1
+
+
+class StateLock:
+    """One process per state directory. The operating system releases it when the process dies, however it dies."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = open(directory / "lock", "a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            self._file.close()
+            raise FailedPrecondition(
+                f"the state directory {directory} is used by another running platform",
+                reason="STATE_LOCKED",
+                hint="stop it first, or choose another --state-dir",
+            ) from e
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class Log:
+    """Append-only records. Owned by the engine's thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        version = directory / "format"
+        if version.exists() and version.read_text().strip() != str(FORMAT):
+            raise FailedPrecondition(
+                f"{directory} was written in format {version.read_text().strip()}, this version reads {FORMAT}",
+                reason="STATE_FORMAT",
+            )
+        version.write_text(f"{FORMAT}\n")
+        self._number = max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
+        self._file: TextIO | None = None
+        self.since_snapshot = 0
+
+    def read(self) -> tuple[Any | None, list[Any]]:
+        """(snapshot, records after it)."""
+        path = self.directory / f"snapshot-{self._number}.json"
+        snapshot = None
+        if path.exists():
+            snapshot = next(_lines(path, torn=False))
+        records = list(_lines(self._path, torn=True)) if self._path.exists() else []
+        self.since_snapshot = len(records)
+        return snapshot, records
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / f"log-{self._number}.jsonl"
+
+    def append(self, record: Any) -> None:
+        """On disk when this returns."""
+        if self._file is None:
+            self._file = open(self._path, "a", encoding="utf-8")
+        self._file.write(_line(record))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.since_snapshot += 1
+
+    def snapshot(self, state: Any) -> None:
+        """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""
+        temporary = self.directory / "snapshot.tmp"
+        with open(temporary, "w", encoding="utf-8") as f:
+            f.write(_line(state))
+            f.flush()
+            os.fsync(f.fileno())
+        old, number = self._number, self._number + 1
+        os.replace(temporary, self.directory / f"snapshot-{number}.json")
+        _sync_directory(self.directory)
+        self.close()
+        self._number, self.since_snapshot = number, 0
+        for name in (f"snapshot-{old}.json", f"log-{old}.jsonl"):
+            (self.directory / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _line(record: Any) -> str:
+    text = json.dumps(record, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x} {text}\n"
+
+
+def _lines(path: Path, *, torn: bool) -> Iterator[Any]:
+    raw = path.read_bytes()
+    lines = raw.split(b"\n")
+    good = 0
+    for number, line in enumerate(lines[:-1]):
+        body = line[9:]
+        if len(line) < 10 or line[:8] != b"%08x" % zlib.crc32(body):
+            if torn and number == len(lines) - 2 and not lines[-1]:
+                break
+            raise InternalError(f"{path.name}, line {number + 1} is damaged", reason="LOG_CORRUPT")
+        good += len(line) + 1
+        yield json.loads(body)
+    if torn and good < len(raw):
+        with open(path, "r+b") as f:
+            f.truncate(good)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,376 @@
+"""The join operator: every new bucket meets every bucket of the other side that shares a window with it, once.
+
+With old and new buckets on both sides, the pairs are new x old, old x new, new x new; old x old was done when the later
+of the two was new. So a result appears in the epoch in which its last tuple arrived, and never again. When a plan change needs
+joined state that does not exist yet, the same operator runs with all buckets marked new and no sink: it rebuilds what
+the new plan would have built, and delivers nothing.
+
+A task owns a range of key hashes (a partition), which is a contiguous piece of every index. If the partition is split k ways,
+the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes over union.
+
+Matches go two ways: into joined buckets for the joins above (lists stay closed where they can), and to the sink for queries
+that end here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.buckets.refs import JoinedRef
+from runtime.buckets.views import Arrays, put_index
+from runtime.kernels import csr
+from runtime.kernels.csr import Csr
+from runtime.kernels.expand import carry, count_pairs, pairs
+from runtime.kernels.intersect import intersect
+from runtime.operators.inputs import Directory
+from runtime.operators.keys import key_hashes
+from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, SinkOperator
+from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
+from runtime.querysets import Words, bitset, widen
+
+CHUNK = 1 << 18
+"""Combinations laid out at a time: bounds the memory of a hot key."""
+
+END = np.int64(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInputs:
+    """Buckets of both sides of one join: (bucket id, is it new)."""
+
+    left: tuple[tuple[int, bool], ...]
+    right: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class JoinShared:
+    """What all tasks of one level share. `joins`: all joins of the plan by name (to open nested lists at the sink)."""
+
+    directory: Directory
+    version: int
+    epoch: int
+    level: tuple[JoinSpec, ...]
+    joins: Mapping[str, JoinSpec]
+    inputs: Mapping[str, JoinInputs]
+    emit: bool
+    results: str
+    only: frozenset[tuple[str, OutputKey]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    partition: int
+    way: int
+    ways: int
+    first_hash: int
+    end_hash: int
+    segment: str
+    buckets: tuple[tuple[str, OutputKey, int], ...]
+    """(join, output key, id of the bucket to write)"""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReport:
+    partition: int
+    joined: tuple[JoinedRef, ...]
+    segment: Segment | None
+    join_seconds: float
+    sink_seconds: float
+    matches: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Side:
+    """One input bucket, opened."""
+
+    bucket: int
+    new: bool
+    index: Csr
+    sets: Words
+    alive: Words
+    first: int
+    end: int
+
+
+def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
+    began = time.perf_counter()
+    ids = {(node, key): bucket for node, key, bucket in task.buckets}
+    writer = SegmentWriter(shared.results, task.segment)
+    sink_seconds = 0.0
+    refs: list[JoinedRef] = []
+    matches: dict[str, int] = {}
+    for spec in shared.level:
+        outputs = [
+            _Output(shared, spec, o, ids[(spec.name, o.key)]) for o in spec.outputs if (spec.name, o.key) in ids
+        ]
+        sink = SinkOperator(shared.directory, shared.joins, spec, writer) if shared.emit and spec.sinks else None
+        total = 0
+        for match in _matches(shared, spec, task):
+            total += len(match.l_entries)
+            for output in outputs:
+                output.add(match)
+            if sink is not None:
+                at = time.perf_counter()
+                for left, right, sets, lo, hi in _chunks(match, sink.slots):
+                    sink.add(match.left.bucket, left, match.right.bucket, right, sets, lo, hi)
+                sink_seconds += time.perf_counter() - at
+        if sink is not None:
+            at = time.perf_counter()
+            sink.flush()
+            sink_seconds += time.perf_counter() - at
+        matches[spec.name] = total
+        refs += [ref for output in outputs if (ref := output.finish()) is not None]
+    segment = writer.finish()
+    seconds = time.perf_counter() - began - sink_seconds
+    return JoinReport(task.partition, tuple(refs), segment, seconds, sink_seconds, matches)
+
+
+@dataclass(slots=True)
+class _Match:
+    """Matching entries of two buckets, with the queries they can matter to and the slices they span."""
+
+    left: _Side
+    right: _Side
+    l_from: int
+    l_to: int
+    l_entries: npt.NDArray[np.int32]
+    r_entries: npt.NDArray[np.int32]
+    sets: Words
+    lo: npt.NDArray[np.int64]
+    hi: npt.NDArray[np.int64]
+
+    def only(self, slots: Words) -> _Match | None:
+        sets = self.sets & slots[: self.sets.shape[1]]
+        keep = sets.any(axis=1)
+        if not keep.any():
+            return None
+        return _Match(
+            self.left,
+            self.right,
+            self.l_from,
+            self.l_to,
+            self.l_entries[keep],
+            self.r_entries[keep],
+            sets[keep],
+            self.lo[keep],
+            self.hi[keep],
+        )
+
+
+def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Match]:
+    inputs = shared.inputs[spec.name]
+    left = [s for b, new in inputs.left if (s := _open(shared, spec.left, spec.words, b, new, task)) is not None]
+    right = [s for b, new in inputs.right if (s := _open(shared, spec.right, spec.words, b, new, task)) is not None]
+    users = bitset(spec.users, spec.words)
+    sizes = np.array([w.size_ms for w, _ in spec.shapes], np.int64)
+    advances = np.array([w.advance_ms for w, _ in spec.shapes], np.int64)
+    shape_sets = np.stack([bitset(slots, spec.words) for _, slots in spec.shapes])
+    longest = int(sizes.max())
+    for l in left:
+        l_from, l_to, first, end = _deal(l, task)
+        if first >= end:
+            continue
+        for r in right:
+            if not (l.new or r.new):
+                continue
+            lo, hi = min(l.index.lo.max(), r.index.lo.max()), max(l.index.hi.min(), r.index.hi.min())
+            if hi > lo and lo + longest <= hi:
+                continue  # even the closest slices of the two buckets are further apart than any window is long
+            words = min(l.sets.shape[1], r.sets.shape[1], spec.words)
+            alive = (l.alive & r.alive & users)[:words]
+            if not alive.any():
+                continue
+            le, re, sets = intersect(
+                l.index.hashes, l.index.lo, l.index.hi, l.index.query_sets, first, end,
+                r.index.hashes, r.index.lo, r.index.hi, r.index.query_sets, r.first, r.end,
+                alive, sizes, advances, shape_sets,
+            )  # fmt: skip
+            if len(le):
+                yield _Match(
+                    l, r, l_from, l_to, le, re, sets,
+                    np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re]),
+                )  # fmt: skip
+
+
+def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> _Side | None:
+    d = shared.directory
+    if side.child is None:
+        ref = d.sources[bucket].view(side.leaves[0], side.group)
+        assert ref is not None
+        view = d.view(bucket, side.leaves[0], side.group)
+        index, sets, version = view.index(side.index_key), view.sets, ref.version
+    else:
+        joined = d.joined_bucket(bucket)
+        index, sets, version = joined.index, joined.sets, d.joined[bucket].version
+    first, end = index.range(task.first_hash, task.end_hash)
+    if first >= end:
+        return None
+    return _Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end)
+
+
+def _deal(side: _Side, task: JoinTask) -> tuple[int, int, int, int]:
+    """This way's share of the left side: positions [from, to) and the entries that touch them."""
+    offsets = side.index.offsets
+    begin, stop = int(offsets[side.first]), int(offsets[side.end])
+    if task.ways == 1:
+        return begin, stop, side.first, side.end
+    span = stop - begin
+    l_from, l_to = begin + span * task.way // task.ways, begin + span * (task.way + 1) // task.ways
+    if l_from >= l_to:
+        return l_from, l_to, 0, 0
+    first = int(np.searchsorted(offsets, l_from, "right")) - 1
+    end = int(np.searchsorted(offsets, l_to, "left"))
+    return l_from, l_to, max(first, side.first), min(end, side.end)
+
+
+def _chunks(
+    match: _Match, slots: Words
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], Words, npt.NDArray[Any], npt.NDArray[Any]]]:
+    """All combinations for the given slots, at most about CHUNK at a time, even inside one pair of entries."""
+    chosen = match.only(slots)
+    if chosen is None:
+        return
+    for part, l_from, l_to, capacity in _pieces(chosen):
+        p, left, right, _, sets = _pairs(chosen, part, l_from, l_to, capacity)
+        if len(p):
+            yield left, right, sets, chosen.lo[part][p], chosen.hi[part][p]
+
+
+def _pieces(match: _Match) -> Iterator[tuple[slice, int, int, int]]:
+    """(entry pairs, left positions, combinations): runs of small pairs together, a huge pair in pieces."""
+    counts = count_pairs(
+        match.l_entries, match.left.index.offsets, match.l_from, match.l_to, match.r_entries, match.right.index.offsets
+    )
+    at = 0
+    while at < len(counts):
+        if counts[at] > CHUNK:
+            offsets = match.left.index.offsets
+            entry = match.l_entries[at]
+            begin, stop = max(int(offsets[entry]), match.l_from), min(int(offsets[entry + 1]), match.l_to)
+            width = int(counts[at]) // (stop - begin)
+            step = max(1, CHUNK // width)
+            for a in range(begin, stop, step):
+                b = min(a + step, stop)
+                yield slice(at, at + 1), a, b, (b - a) * width
+            at += 1
+            continue
+        end = at + max(1, int(np.searchsorted(np.cumsum(counts[at:]), CHUNK, "right")))
+        yield slice(at, end), match.l_from, match.l_to, int(counts[at:end].sum())
+        at = end
+
+
+def _pairs(match: _Match, part: slice, l_from: int, l_to: int, capacity: int) -> Any:
+    l, r = match.left, match.right
+    return pairs(
+        match.l_entries[part], l.index.order, l.index.offsets, l.sets, l_from, l_to,
+        match.r_entries[part], r.index.order, r.index.offsets, r.sets, match.sets[part], capacity,
+    )  # fmt: skip
+
+
+class _Output:
+    """Collects one re-indexed result of a join and writes it as a joined bucket."""
+
+    def __init__(self, shared: JoinShared, spec: JoinSpec, output: OutputSpec, bucket: int) -> None:
+        self.shared, self.spec, self.output, self.bucket = shared, spec, output, bucket
+        self.slots = bitset(output.users, spec.words)
+        exposed = set(output.exposed)
+        self.flat = not (exposed <= set(spec.left.leaves) or exposed <= set(spec.right.leaves))
+        self.carrier_left = self.flat or exposed <= set(spec.left.leaves)
+        self._parts: list[tuple[npt.NDArray[Any], ...]] = []
+
+    def add(self, match: _Match) -> None:
+        chosen = match.only(self.slots)
+        if chosen is None:
+            return
+        l, r = match.left, match.right
+        if self.flat:
+            for part, l_from, l_to, capacity in _pieces(chosen):
+                p, items, partners, position, sets = _pairs(chosen, part, l_from, l_to, capacity)
+                self._keep(chosen, l, r, p + part.start, items, position, position + 1, sets, partners)
+        elif self.carrier_left:
+            p, items, sets = carry(
+                chosen.l_entries, chosen.sets, l.index.order, l.index.offsets, l.sets, match.l_from, match.l_to
+            )
+            entries = chosen.r_entries[p]
+            begin, end = r.index.offsets[entries], r.index.offsets[entries + 1]
+            self._keep(chosen, l, r, p, items, begin, end, sets, items)
+        else:
+            p, items, sets = carry(
+                chosen.r_entries, chosen.sets, r.index.order, r.index.offsets, r.sets, 0, END
+            )
+            entries = chosen.l_entries[p]
+            begin = np.maximum(l.index.offsets[entries], match.l_from)
+            end = np.minimum(l.index.offsets[entries + 1], match.l_to)
+            self._keep(chosen, r, l, p, items, begin, end, sets, items)
+
+    def _keep(
+        self,
+        match: _Match,
+        carrier: _Side,
+        partner: _Side,
+        p: npt.NDArray[Any],
+        items: npt.NDArray[Any],
+        begin: npt.NDArray[Any],
+        end: npt.NDArray[Any],
+        sets: Words,
+        partners: npt.NDArray[Any],
+    ) -> None:
+        n = len(p)
+        if n:
+            self._parts.append((
+                np.full(n, carrier.bucket, np.int64), items, np.full(n, partner.bucket, np.int64),
+                begin.astype(np.int32), end.astype(np.int32), match.lo[p], match.hi[p],
+                widen(sets, self.spec.words), partners,
+            ))  # fmt: skip
+
+    def finish(self) -> JoinedRef | None:
+        if not self._parts:
+            return None
+        cb, ci, pb, pf, pt, lo, hi, sets, partners = (np.concatenate(c) for c in zip(*self._parts, strict=True))
+        arrays: Arrays = {"cb": cb, "ci": ci, "pb": pb, "pf": pf, "pt": pt, "sets": sets}
+        rows: dict[Any, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        carrier, partner = self.spec.left, self.spec.right
+        if not self.carrier_left:
+            carrier, partner = partner, carrier
+        for leaf in self.output.exposed:
+            side, b, i = (carrier, cb, ci) if leaf in carrier.leaves else (partner, pb, partners)
+            if side.child is not None:
+                b, i = self._through(b, i, leaf)
+            rows[leaf] = arrays[f"x:{leaf}:b"], arrays[f"x:{leaf}:i"] = b, i
+        directory = self.shared.directory
+        hashes, usable = key_hashes([
+            (directory.column(leaf, self.spec.group, column, *rows[leaf]), type)
+            for leaf, column, type in self.output.key
+        ])  # fmt: skip
+        items = np.arange(len(cb)) if usable is None else np.flatnonzero(usable)
+        if not len(items):
+            return None
+        put_index(arrays, "i:", csr.build(items, hashes, lo, hi, sets), spans=True)
+        file = f"b{self.bucket}.bucket"
+        meta = {"node": self.spec.name, "epoch": self.shared.epoch, "version": self.shared.version,
+                "carrier_left": self.carrier_left}  # fmt: skip
+        size = directory.store.write(file, meta, arrays)
+        return JoinedRef(
+            self.bucket, self.spec.name, self.output.key, self.spec.group, self.shared.epoch, self.shared.version,
+            file, len(cb), size, int(lo.min()), int(lo.max()), int(hi.min()), self.output.exposed,
+        )  # fmt: skip
+
+    def _through(
+        self, buckets: npt.NDArray[Any], items: npt.NDArray[Any], leaf: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The source row of a leaf that a joined input exposes."""
+        b_out, i_out = np.empty(len(items), np.int64), np.empty(len(items), np.int32)
+        for b in np.unique(buckets):
+            chosen = buckets == b
+            found_b, found_i = self.shared.directory.joined_bucket(int(b)).exposed(leaf)
+            b_out[chosen], i_out[chosen] = found_b[items[chosen]], found_i[items[chosen]]
+        return b_out, i_out
+
+
+__all__ = ["JoinInputs", "JoinReport", "JoinShared", "JoinTask", "SegmentEntry", "run_join"]

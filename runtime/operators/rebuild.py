@@ -1,0 +1,45 @@
+"""Making a view of an open bucket anew: other slots, other indexes, the same tuples.
+
+Bits are copied query by query from the views that hold them; the bucket's columns and slices stay where they are. The new view
+goes into a file of its own, because buckets never change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.buckets.file import BucketStore
+from runtime.buckets.refs import ViewRef
+from runtime.buckets.views import Arrays, View, get_column, put_view
+from runtime.operators.keys import key_hashes
+from runtime.querysets import has
+from runtime.transition import ViewRebuild
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildShared:
+    store: BucketStore
+    version: int
+
+
+def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> tuple[int, ViewRef]:
+    """(bucket id, the new view)."""
+    store, bucket = shared.store, task.bucket
+    base = store.open(bucket.file)
+    sets = np.zeros((bucket.rows, task.words), np.uint64)
+    for slot, ref, old_slot in task.bits:
+        view = View(store.open(ref.file), ref.leaf, ref.group)
+        rows = view.rows[has(view.sets, old_slot)]
+        sets[rows, slot >> 6] |= np.uint64(1 << (slot & 63))
+    items = np.flatnonzero(sets.any(axis=1))
+    keyed = []
+    for key in task.keys:
+        hashes, usable = key_hashes([(get_column(base, c).take(items), type) for c, type in key])
+        keyed.append((key, hashes, usable))
+    arrays: Arrays = {}
+    put_view(arrays, task.leaf, task.group, items, sets[items], base.arrays["slice"][items], keyed)
+    file = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
+    store.write(file, {"bucket": bucket.id, "version": shared.version}, arrays)
+    return bucket.id, ViewRef(task.leaf, task.group, file, shared.version, task.keys)

@@ -1,0 +1,230 @@
+"""The source operator: read, drop what is too late, tag with query sets, cut into slices, index, publish one bucket.
+
+Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left; every tuple
+ends up in exactly one of accepted, late, dead. A bucket holds only tuples that some query wants, and only columns that
+some query needs after selection. Each view's query sets already contain everything about a query that concerns one tuple
+alone: its selection, whether the tuple lies in one of its windows, and whether the query was there in time
+(`active_from` is a window start, so a tuple at or after it is only in windows at or after it).
+
+Cost per tuple: one lookup per column with conditions and one AND per 64 queries, one sort per index.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runtime.buckets.file import BucketStore
+from runtime.buckets.refs import SourceRef, ViewRef
+from runtime.buckets.views import Arrays, put_column, put_view
+from runtime.columns import ColumnData, from_arrow
+from runtime.connectors.base import DeadLetter, Read
+from runtime.kernels.slices import slice_starts
+from runtime.operators.keys import key_hashes
+from runtime.physical import SourceSpec, ViewSpec
+from runtime.predicate_index import PredicateIndex
+from runtime.querysets import Words
+
+TIME_LIMIT = 1 << 60
+"""Event times beyond this (18 million years) would overflow window arithmetic; they are dead letters."""
+
+DEAD_KEPT = 100
+"""Dead letters a task reports in full; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShared:
+    """What all source tasks of an epoch share. `key` names the compiled selections in a worker's cache.
+
+    `floors`: (group, slot, time): a stream that was idle may bring tuples for windows that the query's other streams closed
+    long ago; their partners are gone, so the query no longer takes tuples before that time.
+    """
+
+    store: BucketStore
+    version: int
+    epoch: int
+    specs: Mapping[str, SourceSpec]
+    key: str
+    floors: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTask:
+    """`accept_from`: tuples with an earlier event time are dropped as late; None accepts everything."""
+
+    stream: str
+    bucket: int
+    read: Read
+    accept_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    stream: str
+    tuples: int
+    late: int
+    dead: int
+    letters: tuple[DeadLetter, ...]
+    max_time: int | None
+    bucket: SourceRef | None
+    seconds: float
+    samples: Mapping[tuple[str, int, int], npt.NDArray[np.uint64]] = field(default_factory=dict)
+    distinct: Mapping[str, int] = field(default_factory=dict)
+
+
+def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
+    began = time.perf_counter()
+    spec = shared.specs[task.stream]
+    loaded = task.read.load(spec.schema)
+    letters = list(loaded.dead)
+    times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
+    usable = times.mask & (np.abs(times.values) < TIME_LIMIT)
+    dead = len(letters) + int((~usable).sum())
+    for row in np.flatnonzero(~usable)[:DEAD_KEPT]:
+        letters.append(_letter(loaded.table, int(row), spec.schema.time))
+    accepted = usable if task.accept_from is None else usable & (times.values >= task.accept_from)
+    late = int(usable.sum() - accepted.sum())
+    rows = np.flatnonzero(accepted)
+    seen = times.values[rows].astype(np.int64)
+    bucket = None
+    samples: dict[tuple[str, int, int], npt.NDArray[np.uint64]] = {}
+    distinct: dict[str, int] = {}
+    if len(rows) and spec.views:
+        table = loaded.table if len(rows) == len(times) else loaded.table.take(pa.array(rows))
+        bucket = _Builder(shared, task, spec, table, seen).build(samples, distinct)
+    return SourceReport(
+        task.stream,
+        len(rows),
+        late,
+        dead,
+        tuple(letters[:DEAD_KEPT]),
+        int(seen.max()) if len(seen) else None,
+        bucket,
+        time.perf_counter() - began,
+        samples,
+        distinct,
+    )
+
+
+def _letter(table: pa.Table, row: int, time_column: str) -> DeadLetter:
+    text = json.dumps(table.slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False)
+    return DeadLetter(f"tuple {row}", f"event time {time_column} is NULL or out of range", text[:200])
+
+
+class _Builder:
+    """Builds one bucket out of the accepted tuples of one read."""
+
+    def __init__(
+        self,
+        shared: SourceShared,
+        task: SourceTask,
+        spec: SourceSpec,
+        table: pa.Table,
+        times: npt.NDArray[np.int64],
+    ) -> None:
+        self.shared, self.task, self.spec, self.table, self.times = shared, task, spec, table, times
+        self._columns: dict[str, ColumnData] = {}
+
+    def column(self, name: str) -> ColumnData:
+        found = self._columns.get(name)
+        if found is None:
+            type = self.spec.schema.column(name).type  # type: ignore[union-attr]
+            found = self._columns[name] = from_arrow(self.table.column(name), type)
+        return found
+
+    def build(
+        self, samples: dict[tuple[str, int, int], npt.NDArray[np.uint64]], distinct: dict[str, int]
+    ) -> SourceRef | None:
+        spec, n = self.spec, len(self.times)
+        tagged = [(view, self._query_sets(view)) for view in spec.views]
+        wanted = np.zeros(n, bool)
+        for view, sets in tagged:
+            wanted |= sets.any(axis=1)
+            step = max(1, n // 256)
+            samples[(spec.schema.name, view.leaf.occurrence, view.group)] = sets[::step].copy()
+        kept = np.flatnonzero(wanted)
+        if not len(kept):
+            return None
+        sizes = np.array([w.size_ms for w in spec.shapes], np.int64)
+        advances = np.array([w.advance_ms for w in spec.shapes], np.int64)
+        slices = slice_starts(self.times[kept], sizes, advances)
+        arrays: Arrays = {"slice": slices}
+        for name in spec.columns:
+            put_column(arrays, name, self.column(name).take(kept))
+        views = []
+        file = f"b{self.task.bucket}.bucket"
+        for view, sets in tagged:
+            items = np.flatnonzero(sets[kept].any(axis=1))
+            rows = kept[items]
+            keyed = []
+            for key in view.keys:
+                hashes, usable = key_hashes([(self.column(c).take(rows), type) for c, type in key])
+                keyed.append((key, hashes, usable))
+                distinct["/".join([str(view.leaf), *(c for c, _ in key)])] = len(np.unique(hashes))
+            put_view(arrays, view.leaf, view.group, items, sets[rows], slices[items], keyed)
+            views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
+        meta = {
+            "stream": spec.schema.name,
+            "epoch": self.shared.epoch,
+            "version": self.shared.version,
+            "types": {c: spec.schema.column(c).type for c in spec.columns},  # type: ignore[union-attr]
+        }
+        size = self.shared.store.write(file, meta, arrays)
+        return SourceRef(
+            self.task.bucket,
+            spec.schema.name,
+            self.shared.epoch,
+            file,
+            len(kept),
+            size,
+            int(slices.min()),
+            int(slices.max()),
+            tuple(views),
+        )
+
+    def _query_sets(self, view: ViewSpec) -> Words:
+        sets = _compiled(self.shared.key, view).query_sets(self.column, len(self.times))
+        for window_size, advance, active_from, slots in _time_classes(view):
+            outside = np.zeros(len(self.times), bool)
+            if advance > window_size:
+                outside |= self.times % advance >= window_size
+            if active_from is not None:
+                outside |= self.times < active_from
+            if outside.any():
+                sets[outside] &= ~slots
+        for group, slot, floor in self.shared.floors:
+            if group == view.group and slot >> 6 < view.words:
+                sets[self.times < floor, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+        return sets
+
+
+_INDEXES: dict[tuple[str, str, int, int], PredicateIndex] = {}
+
+
+def _compiled(key: str, view: ViewSpec) -> PredicateIndex:
+    """Selections are compiled once per plan version and worker."""
+    at = (key, view.leaf.stream, view.leaf.occurrence, view.group)
+    found = _INDEXES.get(at)
+    if found is None:
+        if len(_INDEXES) > 256:
+            _INDEXES.clear()
+        found = _INDEXES[at] = PredicateIndex(view.selections, view.words)
+    return found
+
+
+def _time_classes(view: ViewSpec) -> list[tuple[int, int, int | None, Words]]:
+    """Queries that treat time alike are handled together: (size, advance, active_from, bitset)."""
+    classes: dict[tuple[int, int, int | None], Words] = {}
+    for slot, window, active_from in view.windows:
+        if window.advance_ms <= window.size_ms and active_from is None:
+            continue
+        size, advance = (0, 0) if window.advance_ms <= window.size_ms else (window.size_ms, window.advance_ms)
+        words = classes.setdefault((size, advance, active_from), np.zeros(view.words, np.uint64))
+        words[slot >> 6] |= np.uint64(1 << (slot & 63))
+    return [(size, advance, active, words) for (size, advance, active), words in classes.items()]

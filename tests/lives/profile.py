@@ -1,0 +1,88 @@
+"""How big and how eventful a random life is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Ranges are inclusive. `ways` weighs the number of sources; a chance is per epoch unless said.
+
+    `rows_per_query` and `rows` bound the rows a query and a whole life may have (see bound.py).
+    """
+
+    name: str
+    streams: tuple[int, int]
+    events: tuple[int, int]
+    epochs: tuple[int, int]
+    queries: tuple[int, int]
+    ways: tuple[tuple[int, float], ...]
+    keys: tuple[int, int]
+    rows_per_query: int
+    rows: int = 18_000
+    selective: float = 0.35
+    """Chance, per source of a query, to have a condition of its own."""
+    one_group: bool = False
+    """All queries are forced into one group, so that its query sets need more than one word."""
+    early: float = 0.65
+    """Chance, per query, to be there from the first epoch."""
+    deleted: float = 0.25
+    """Chance, per query, to be deleted some day."""
+    forced: float = 0.35
+    scaled: float = 0.25
+    optimized: float = 0.15
+    restarted: float = 0.06
+    refused: float = 0.05
+    watermarked: float = 0.12
+    idle: float = 0.08
+    """Chance of an additional epoch without tuples."""
+
+
+TINY = Profile(
+    name="tiny",
+    streams=(2, 3),
+    events=(24, 34),
+    epochs=(3, 3),
+    queries=(3, 5),
+    ways=((2, 6), (3, 3), (4, 1)),
+    keys=(2, 4),
+    rows_per_query=1_500,
+)
+MEDIUM = Profile(
+    name="medium",
+    streams=(2, 4),
+    events=(120, 170),
+    epochs=(5, 7),
+    queries=(8, 12),
+    ways=((2, 5), (3, 3), (4, 1.5), (5, 0.5)),
+    keys=(4, 9),
+    rows_per_query=2_500,
+)
+WIDE = Profile(
+    name="wide",
+    streams=(2, 3),
+    events=(50, 70),
+    epochs=(4, 5),
+    queries=(80, 96),
+    ways=((2, 8), (3, 1)),
+    keys=(4, 8),
+    rows_per_query=400,
+    one_group=True,
+    early=0.85,
+    deleted=0.3,
+)
+DEEP = Profile(
+    name="deep",
+    streams=(2, 4),
+    events=(24, 36),
+    epochs=(3, 4),
+    queries=(2, 4),
+    ways=((5, 4), (6, 3), (7, 2), (8, 1)),
+    keys=(2, 3),
+    rows_per_query=4_000,
+    selective=0.1,
+    early=0.9,
+    deleted=0.15,
+)
+PROFILES = {p.name: p for p in (TINY, MEDIUM, WIDE, DEEP)}

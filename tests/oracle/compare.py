@@ -1,0 +1,99 @@
+"""Does what a run delivered equal what the oracle says? Strictly, and with an answer a person can read.
+
+`check` takes rows in the shape of `results.jsonl` and queries in the shape of `queries.json`, so the same
+function judges an in-process run and the files of `ajoin replay`. It returns one text per difference; no
+text, no difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.oracle.oracle import Expected, ExpectedQuery
+from tests.oracle.rows import ResultRow, freeze, thaw
+
+SHOWN = 5
+"""Rows named per kind of difference; the rest is only counted."""
+
+
+def check(
+    expected: Expected,
+    actual_rows_by_query: Mapping[str, Iterable[Mapping[str, Any]]],
+    queries: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    """Differences in the set of queries, their states and bounds, and their rows."""
+    differences = [
+        f"{id}: rows of a query that never existed"
+        for id in actual_rows_by_query.keys() - expected.queries.keys()
+    ]
+    differences += [f"{id}: reported, but never created" for id in queries.keys() - expected.queries.keys()]
+    for id, query in expected.queries.items():
+        delivered = list(actual_rows_by_query.get(id, ()))
+        if id in queries:
+            differences += _check_bounds(query, queries[id], len(delivered))
+        else:
+            differences.append(f"{id}: created, but not reported")
+        differences += _check_rows(query, delivered)
+    return differences
+
+
+def check_report(expected: Expected, report: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Differences in the per-stream counts of `report.json` (`tuples`, `late_dropped`, `dead_letter`)."""
+    differences = []
+    for counter in ("tuples", "late_dropped", "dead_letter"):
+        for name, stream in expected.streams.items():
+            want, got = getattr(stream, counter), report[counter].get(name, 0)
+            if want != got:
+                differences.append(f"stream {name}: {counter} is {got}, expected {want}")
+    return differences
+
+
+def rows_by_query(results: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The lines of `results.jsonl`, per query."""
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
+    for line in results:
+        grouped.setdefault(line["query"], []).append(line)
+    return grouped
+
+
+def _check_bounds(query: ExpectedQuery, reported: Mapping[str, Any], delivered: int) -> list[str]:
+    want = {"state": query.state, "active_from": query.active_from, "active_until": query.active_until}
+    if "rows" in reported:
+        want["rows"] = delivered
+    return [
+        f"{query.id}: {name} is {reported.get(name)!r}, expected {value!r}"
+        for name, value in want.items()
+        if reported.get(name) != value
+    ]
+
+
+def _check_rows(query: ExpectedQuery, delivered: list[Mapping[str, Any]]) -> list[str]:
+    differences = [
+        f"{query.id}: a join row has revision {line['revision']}, expected 0: {dict(line)}"
+        for line in delivered
+        if line.get("revision", 0) != 0
+    ]
+    got = Counter(freeze(line["window_start"], line["window_end"], line["row"]) for line in delivered)
+    missing = query.rows - got
+    beyond = got - query.rows - query.optional
+    repeated = Counter({r: n for r, n in beyond.items() if r in query.rows or r in query.optional})
+    differences += _told(query, "missing", missing)
+    differences += _told(query, "repeated", repeated)
+    differences += _told(query, "unexpected", beyond - repeated)
+    return differences
+
+
+def _told(query: ExpectedQuery, kind: str, rows: Counter[ResultRow]) -> list[str]:
+    ordered = sorted(rows.items(), key=lambda item: (item[0][0], item[0][1], repr(item[0])))
+    told = [
+        f"{query.id}: {kind} {times}x in [{row[0]}, {row[1]}): {thaw(row)}" for row, times in ordered[:SHOWN]
+    ]
+    if len(ordered) > SHOWN:
+        told.append(f"{query.id}: {kind}: {len(ordered) - SHOWN} more different rows, {rows.total()} in all")
+    if told:
+        told.append(
+            f"{query.id}: active_from {query.active_from}, active_until {query.active_until}: {query.sql}"
+        )
+    return told
