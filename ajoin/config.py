@@ -16,10 +16,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from ajoin.catalog import Limits
 from optimizer.errors import InvalidRequest, NotFound
@@ -51,8 +57,12 @@ class Settings(BaseSettings):
     optimize_period: float = Field(
         10.0, ge=0, description="seconds between two optimizer runs; 0: only on request"
     )
-    retention_epochs: int = Field(1000, ge=1, description="epochs a query's result log keeps")
+    retention_epochs: int = Field(10_000, ge=1, description="epochs a query's result log keeps")
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
+    allowed_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+        (),
+        description="folders that file sources and sinks may use (a list, or text with commas); empty: any",
+    )
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
     max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
@@ -79,6 +89,13 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is not host:port")
         return value
 
+    @field_validator("allowed_roots", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return (
+            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        )
+
     @field_validator("log_level", mode="before")
     @classmethod
     def _lower(cls, value: Any) -> Any:
@@ -86,7 +103,12 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only what the caller passes: the layers are merged, with their origins, in `load`."""
         return (init_settings,)
@@ -174,7 +196,7 @@ def _read(path: Path | None) -> Mapping[str, Any]:
 def _unknown(key: str, origin: str) -> InvalidRequest:
     near = difflib.get_close_matches(key, Settings.model_fields, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "settings are: " + ", ".join(Settings.model_fields)
-    return InvalidRequest(f"unknown setting {key!r} in {origin}", reason="CONFIG_UNKNOWN_KEY", hint=hint)
+    return InvalidRequest(f"unknown setting {key!r} (from {origin})", reason="CONFIG_UNKNOWN_KEY", hint=hint)
 
 
 def _toml(value: Any) -> str:

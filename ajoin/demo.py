@@ -23,6 +23,7 @@ from rich.text import Text
 from ajoin.cli.table import cell, event_time
 from ajoin.client import Client
 from ajoin.demo_data import QUERIES, STREAMS, DemoQuery
+from ajoin.results import NOW, START
 
 ROWS_SHOWN = 5
 
@@ -64,20 +65,35 @@ def _arrival(client: Client, out: Console, query: DemoQuery) -> None:
 
 
 def _plan(client: Client, out: Console) -> None:
-    text = client.explain().rstrip()
+    lines = client.explain().rstrip().splitlines()
+    text = "\n".join(folded for line in lines for folded in fold(line, out.width - 4))
     out.print(Panel(Text(text), title="the shared plan", title_align="left", border_style="cyan"))
 
 
-def _rows(client: Client, out: Console, id: str) -> None:
-    """Waits for the query's first rows."""
-    rows = client.results(id, limit=ROWS_SHOWN).to_arrow()
+def fold(line: str, width: int) -> list[str]:
+    """A line of a plan, folded at its double spaces; the branches of the tree go on beside what is below."""
+    body = line.lstrip("│├└─ ")
+    branches = line[: len(line) - len(body)]
+    below = branches.replace("├──", "│  ").replace("└──", "   ") + "    "
+    lines = [branches]
+    for part in body.split("  "):
+        if len(lines[-1]) + 2 + len(part) > width and lines[-1].strip("│├└─ "):
+            lines.append(below + part)
+        else:
+            lines[-1] += part if lines == [branches] else "  " + part
+    return lines
+
+
+def _rows(client: Client, out: Console, id: str, start: str = START) -> None:
+    """Waits for the query's first rows, or (NOW) for its next ones."""
+    rows = client.results(id, start=start, limit=ROWS_SHOWN).to_arrow()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows.schema.names:
         table.add_column(escape(name), no_wrap=True)
     columns = [rows.column(i).to_pylist() for i in range(rows.num_columns)]
     for row in zip(*columns, strict=True):
         table.add_row(*(escape(cell(value)) for value in row))
-    out.print(f"first rows of [bold]{id}[/]:")
+    out.print(f"{'first' if start == START else 'next'} rows of [bold]{id}[/]:")
     out.print(table)
 
 
@@ -87,6 +103,10 @@ def _departure(client: Client, out: Console, id: str) -> None:
     info = client.delete_query(id)
     out.print(f"{info.rows:,} rows delivered, complete until {event_time(info.active_until)}")
     _plan(client, out)
+    out.print(f"{id} is gone, the others go on:")
+    for query in QUERIES:
+        if query.id != id:
+            _rows(client, out, query.id, start=NOW)
 
 
 def _summarize(client: Client, shared: dict[str, int]) -> dict[str, Any]:

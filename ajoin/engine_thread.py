@@ -2,8 +2,9 @@
 
 It repeats: take what the mailbox holds, do the commands, apply the controls as one query batch (at most one
 changelog), run an epoch, tell everybody who listens. All changes therefore happen between two epochs and in
-one order. An epoch starts `epoch_interval` seconds after the one before; while epochs bring no tuples the
-distance doubles, up to `idle_interval`, and anything that happens at the door makes it short again.
+one order. An epoch starts `epoch_interval` seconds after the one before. While no source has anything to read
+and the plan stays as it is, no epoch is run and the time until the next look doubles, up to `idle_interval`;
+anything that happens at the door makes it short again.
 
 An epoch that fails ends the thread: the state is FAILED, the message says why, and everything that waits or
 comes later is answered with InternalError. Going on with a state nobody vouches for would be worse; what was
@@ -123,20 +124,24 @@ class EngineThread:
     def _run(self) -> None:
         pause = self._pace.epoch_interval
         started = self._monotonic()
+        changed = False  # does a change of plan wait for its first epoch?
         try:
             while self.mailbox.wait(started + pause):
                 commands, controls = self.mailbox.take()
                 if commands or controls:
                     self._do(commands)
                     self._apply(controls)
-                    pause = self._pace.epoch_interval
+                    changed, pause = True, self._pace.epoch_interval
                     self.news.tell()
                 if self._monotonic() >= started + pause:
                     started = self._monotonic()
-                    busy = self._run_epoch()
-                    pause = self._pace.epoch_interval if busy else self._longer(pause)
-                    self.mailbox.epoch_ended()
-                    self.news.tell()
+                    busy = self._engine.has_input()
+                    if busy or changed or self._watches_idle_streams():
+                        self._run_epoch()
+                        self.mailbox.epoch_ended()
+                        self.news.tell()
+                    pause = self._pace.epoch_interval if busy or changed else self._longer(pause)
+                    changed = False
         except Exception as failure:
             log.exception("the engine failed; the platform stops")
             self._fail(failure)
@@ -146,15 +151,17 @@ class EngineThread:
     def _longer(self, pause: float) -> float:
         return min(max(2 * pause, 0.01), max(self._pace.idle_interval, self._pace.epoch_interval))
 
-    def _run_epoch(self) -> bool:
-        """Did it bring tuples?"""
+    def _watches_idle_streams(self) -> bool:
+        """Only an epoch finds out that a stream has become idle, so then there are epochs without data."""
+        return any(s.idle_timeout_ms is not None for s in self._engine.schemas().values())
+
+    def _run_epoch(self) -> None:
         report = self._engine.run_epoch()
         now = self._clock()
         stages = dict(report.seconds)
         self.history.record(EpochStatistics(report.epoch, now, report.tuples, report.rows, stages))
         if self.history.wants_snapshot(now):
             self.history.snapshot(now, self._engine.streams(), self._engine.queries())
-        return bool(report.tuples)
 
     def _do(self, commands: Sequence[Command]) -> None:
         for command in commands:

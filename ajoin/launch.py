@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from ajoin.config import Settings
 from ajoin.platform import Pace, Platform
+from optimizer.errors import AJoinError
+from runtime.api import Optimize
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
 
@@ -50,6 +53,7 @@ def open_engine(settings: Settings, executor: Executor, state_dir: Path | None =
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,
         retention_bytes=settings.retention_bytes,
+        allowed_roots=tuple(root.resolve() for root in settings.allowed_roots),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
 
@@ -61,7 +65,23 @@ def platform(settings: Settings, executor: Executor, state_dir: Path | None = No
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
     with Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits) as running:
-        yield running
+        ended = threading.Event()
+        if settings.optimize_period > 0:
+            arguments = (running, settings.optimize_period, ended)
+            threading.Thread(target=_optimize, args=arguments, name="ajoin-optimize", daemon=True).start()
+        try:
+            yield running
+        finally:
+            ended.set()
+
+
+def _optimize(platform: Platform, period: float, ended: threading.Event) -> None:
+    """Ask for an incremental optimization every `period` seconds, like any client could, until the end."""
+    while not ended.wait(period):
+        try:
+            platform.control(Optimize("incremental")).result()
+        except AJoinError:
+            return  # the platform stops or has failed, and says so itself
 
 
 def configure_logging(settings: Settings) -> None:

@@ -23,7 +23,7 @@ from ajoin.engine_thread import EngineThread, Pace, State
 from ajoin.mailbox import Command, Controls, Item
 from ajoin.sql import parse_query
 from ajoin.statistics import Statistics
-from optimizer.errors import AJoinError, NotFound
+from optimizer.errors import AJoinError, FailedPrecondition, NotFound
 from optimizer.types import StreamSchema
 from runtime.api import (
     Control,
@@ -34,6 +34,7 @@ from runtime.api import (
     PlanEvent,
     PlatformStatus,
     QueryInfo,
+    QueryState,
     ResultBatch,
     StreamInfo,
 )
@@ -160,6 +161,10 @@ class Platform:
 
     def explain(self, *, id: str | None = None, sql: str | None = None, format: str = "text") -> str:
         candidate = None
+        if id is not None and self._engine.query(id).state == QueryState.DELETED:
+            raise FailedPrecondition(
+                f"query {id!r} was deleted", reason="QUERY_DELETED", hint="only running queries have a plan"
+            )
         if sql is not None:
             candidate = parse_query(sql, self._engine.schemas(), max_length=self.limits.sql_bytes)
         return self._engine.explain(id=id, candidate=candidate, format=format)
@@ -172,7 +177,7 @@ class Platform:
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetterInfo]:
         self._engine.stream(name)
-        return self._engine.dead_letters(name, limit)
+        return self._engine.dead_letters(name)[-limit:]
 
     def status(self) -> PlatformStatus:
         return replace(self._engine.status(), state=self.state.value, message=self._thread.message)

@@ -205,9 +205,10 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
+    """A reader of JSON may hand over its lists as tuples."""
+    if not isinstance(value, list | tuple):
         raise _corrupt(f"{value!r} is not a list")
-    return value
+    return list(value)
 
 
 def _int(value: Any) -> int:

@@ -22,11 +22,12 @@ has no such term; with many small groups it is what keeps them from being too sm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from optimizer.cardinality import ARRAY, SCALAR, Cardinalities, Number
-from optimizer.shapes import Exchange, Index, Join, Shape, Typed, columns
+from optimizer.shapes import Exchange, Index, Shape, Typed, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,47 +74,92 @@ class _Use:
 
     bits: list[int]
     seconds: float
-    members: int = 0
+    members: int = 1
 
-    def add(self, bits: Sequence[int], seconds: float) -> None:
+    def add(self, bits: Sequence[int], seconds: float, members: int) -> None:
         self.bits = [a | b for a, b in zip(self.bits, bits, strict=True)]
         self.seconds = max(self.seconds, seconds)
-        self.members += 1
+        self.members += members
 
 
 class Shared:
-    """One group with its trees, taken apart into what is paid once. Build, ask, throw away."""
+    """One group with its trees, taken apart into what is paid once. Mutable, for the search that made it.
 
-    def __init__(self, model: CostModel, trees: Iterable[Tree]) -> None:
+    `remove` takes a tree out but leaves its columns in the unions (they cannot be subtracted), so the cost is exact only
+    for groups built by adding.
+    """
+
+    def __init__(self, model: CostModel, trees: Iterable[Tree] = ()) -> None:
         self.model = model
         self.leaf_bits: dict[int, int] = {}
         self.joins: dict[int, _Use] = {}
         self.sinks: dict[int, _Use] = {}
         self.indexes: dict[Index, int] = {}
         self.exchanges: dict[Exchange, int] = {}
-        table = model.shapes.joins
-        for member, root in trees:
-            own = dict(zip(member.shape.leaves, member.bits, strict=True))
-            for leaf, bits in own.items():
-                self.leaf_bits[leaf] = self.leaf_bits.get(leaf, 0) | bits
-            for number in table[root].subtree:
-                join = table[number]
-                self._use(self.joins, join, own, member.seconds)
-                for index in join.indexes:
-                    self.indexes[index] = self.indexes.get(index, 0) + 1
-                for exchange in join.exchanges:
-                    self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
-            self._use(self.sinks, table[root], own, member.seconds)
-        card = model.cardinalities
-        self.fractions = {leaf: card.fraction(leaf, bits) for leaf, bits in self.leaf_bits.items()}
+        self._fractions: dict[int, float] = {}
         self._keys: dict[int, float] = {}
+        for member, root in trees:
+            self.add(member, root)
+
+    # -- building --------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, root: int) -> None:
+        table = self.model.shapes.joins
+        own = dict(zip(member.shape.leaves, member.bits, strict=True))
+        self._widen(own)
+        for number in table[root].subtree:
+            join = table[number]
+            self._use(self.joins, number, [own[leaf] for leaf in join.leaves], member.seconds)
+            for index in join.indexes:
+                self.indexes[index] = self.indexes.get(index, 0) + 1
+            for exchange in join.exchanges:
+                self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
+        self._use(self.sinks, root, [own[leaf] for leaf in table[root].leaves], member.seconds)
+
+    def remove(self, root: int) -> None:
+        table = self.model.shapes.joins
+        for number in table[root].subtree:
+            for index in table[number].indexes:
+                _decrease(self.indexes, index)
+            for exchange in table[number].exchanges:
+                _decrease(self.exchanges, exchange)
+            self._unuse(self.joins, number)
+        self._unuse(self.sinks, root)
+
+    def absorb(self, other: Shared) -> None:
+        """The other group's queries join this one."""
+        self._widen(other.leaf_bits)
+        for mine, theirs in ((self.joins, other.joins), (self.sinks, other.sinks)):
+            for number, use in theirs.items():
+                self._use(mine, number, use.bits, use.seconds, use.members)
+        for index, n in other.indexes.items():
+            self.indexes[index] = self.indexes.get(index, 0) + n
+        for exchange, n in other.exchanges.items():
+            self.exchanges[exchange] = self.exchanges.get(exchange, 0) + n
+
+    def _widen(self, bits: Mapping[int, int]) -> None:
+        for leaf, b in bits.items():
+            self.leaf_bits[leaf] = self.leaf_bits.get(leaf, 0) | b
+        self._fractions.clear()
+        self._keys.clear()
 
     @staticmethod
-    def _use(uses: dict[int, _Use], join: Join, own: dict[int, int], seconds: float) -> None:
-        use = uses.get(join.id)
+    def _use(
+        uses: dict[int, _Use], join: int, bits: Sequence[int], seconds: float, members: int = 1
+    ) -> None:
+        use = uses.get(join)
         if use is None:
-            use = uses[join.id] = _Use([0] * len(join.leaves), 0.0)
-        use.add([own[leaf] for leaf in join.leaves], seconds)
+            uses[join] = _Use(list(bits), seconds, members)
+        else:
+            use.add(bits, seconds, members)
+
+    @staticmethod
+    def _unuse(uses: dict[int, _Use], join: int) -> None:
+        uses[join].members -= 1
+        if not uses[join].members:
+            del uses[join]
+
+    # -- prices ----------------------------------------------------------------------------------------------------
 
     def cost(self) -> float:
         return (
@@ -123,12 +169,61 @@ class Shared:
             + sum(self.materialization(j) for j in self.sinks)
         )
 
+    def absorption(self, other: Shared) -> float:
+        """By how much both together cost more (less, if negative) than both apart, in time proportional to the other.
+
+        One thing is left out: keys that survive in other joins because an index got larger.
+        """
+        model, card, w = self.model, self.model.cardinalities, self.model.weights
+        change = 0.0
+        mine: dict[int, int] = {}
+        counted: dict[int, list[int]] = {}
+        for leaf, _ in self.indexes:
+            mine[leaf] = mine.get(leaf, 0) + 1
+        for index in other.indexes:
+            theirs = counted.setdefault(index[0], [0, 0])
+            theirs[0] += 1
+            theirs[1] += index in self.indexes
+        for leaf, (theirs_n, common) in counted.items():
+            mine_n = mine.get(leaf, 0)
+            if not mine_n:
+                continue
+            union = card.fraction(leaf, self.leaf_bits[leaf] | other.leaf_bits[leaf])
+            tuples = (mine_n + theirs_n - common) * union
+            tuples -= mine_n * self.fraction(leaf) + theirs_n * other.fraction(leaf)
+            change += w.index * card.rate(leaf) * tuples - w.fixed * common
+        for number in other.joins:
+            if number in self.joins:
+                change -= other.intersection(number)
+        for exchange in other.exchanges:
+            if exchange in self.exchanges:
+                both = self._both(self.joins[exchange[0]], other.joins[exchange[0]])
+                together = model.exchange(exchange, model.fractions(exchange[0], both.bits), both.seconds)
+                change += together - self.exchange(exchange) - other.exchange(exchange)
+        for number, use in other.sinks.items():
+            if number in self.sinks:
+                both = self._both(self.sinks[number], use)
+                together = model.materialization(number, model.fractions(number, both.bits), both.seconds)
+                change += together - self.materialization(number) - other.materialization(number)
+        return change
+
+    @staticmethod
+    def _both(a: _Use, b: _Use) -> _Use:
+        return _Use([x | y for x, y in zip(a.bits, b.bits, strict=True)], max(a.seconds, b.seconds))
+
+    def fraction(self, leaf: int) -> float:
+        found = self._fractions.get(leaf)
+        if found is None:
+            found = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
+        return found
+
     def index(self, index: Index) -> float:
-        return self.model.index(index[0], self.fractions[index[0]])
+        return float(self.model.index(index[0], self.fraction(index[0])))
 
     def exchange(self, exchange: Exchange) -> float:
         use = self.joins[exchange[0]]
-        return self.model.exchange(exchange, self.model.fractions(exchange[0], use.bits), use.seconds)
+        fractions = self.model.fractions(exchange[0], use.bits)
+        return float(self.model.exchange(exchange, fractions, use.seconds))
 
     def intersection(self, join: int) -> float:
         w = self.model.weights
@@ -136,15 +231,13 @@ class Shared:
 
     def materialization(self, join: int) -> float:
         use = self.sinks[join]
-        return self.model.materialization(join, self.model.fractions(join, use.bits), use.seconds)
+        return float(self.model.materialization(join, self.model.fractions(join, use.bits), use.seconds))
 
     def combinations(self, join: int) -> float:
         """Crd of the join over the tuples its users want."""
         use = self.joins[join]
-        found = self.model.cardinalities.combinations(
-            join, self.model.fractions(join, use.bits), use.seconds
-        )
-        return float(found)
+        fractions = self.model.fractions(join, use.bits)
+        return float(self.model.cardinalities.combinations(join, fractions, use.seconds))
 
     def keys(self, join: int) -> float:
         """Keys that survive the intersection."""
@@ -158,11 +251,17 @@ class Shared:
 
     def _side_keys(self, side: int, key: tuple[Typed, ...], exchanged: bool) -> float:
         if side not in self.model.shapes.joins:
-            return float(self.model.cardinalities.keys(side, columns(key), self.fractions[side]))
+            return float(self.model.cardinalities.keys(side, columns(key), self.fraction(side)))
         if not exchanged:
             return self.keys(side)
         use = self.joins[side]
-        return self.model.exchanged_keys(side, key, self.model.fractions(side, use.bits), use.seconds)
+        return float(self.model.exchanged_keys(side, key, self.model.fractions(side, use.bits), use.seconds))
+
+
+def _decrease(counts: dict[Any, int], key: Any) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 class CostModel:

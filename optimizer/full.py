@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optimizer.clusters import Cluster, Singles, ordered
+from optimizer.clusters import Cluster, Singles, ordered, together
 from optimizer.cost import CostModel, Member
 from optimizer.grouping import group_shape
-from optimizer.merging import merge_all
+from optimizer.merging import merge_all, merge_thoroughly
 from optimizer.refine import Alone, never_above_unshared, refine
 from optimizer.shapes import Shape
 
@@ -26,7 +26,7 @@ def optimize_fully(
         c for s in sorted(by_shape, key=lambda s: s.text) for c in group_shape(model, by_shape[s])
     ]
     small = len(singles) <= SMALL
-    clusters = merge_all(model, clusters, thorough=small)
+    clusters = merge_thoroughly(model, clusters) if small else merge_all(model, clusters)
     if small:
         clusters = refine(model, singles, clusters, alone)
         everyone = ordered(model, _members(by_shape))
@@ -39,6 +39,4 @@ def optimize_fully(
 
 
 def _members(by_shape: dict[Shape, list[Member]]) -> list[Member]:
-    from optimizer.clusters import together
-
     return [together(by_shape[s]) for s in sorted(by_shape, key=lambda s: s.text)]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from optimizer.clusters import Cluster, cluster, together
 from optimizer.cost import CostModel, Member
-from optimizer.ordering import best_tree
+from optimizer.dynamic import best_tree
 from optimizer.samples import intersections
 
 BLOCK = 160

@@ -6,21 +6,23 @@ once, the exact change of the index cost follows from three matrix products per 
     gain = k_a * |A| + k_b * |B| - (k_a + k_b - shared) * |A ∪ B|
 
 (k: indexes on this leaf), and the joins they have in common and the combinations their sinks would expand
-together are added. That ranks the pairs; each cluster's best few partners are then priced exactly, best gain first, and
-merged when that is cheaper. After a round the merged clusters are reordered, because new neighbours may make another order better
-(`ordering`), and the next round begins with fewer clusters, until a round merges nothing.
+together are added. That ranks the pairs; each cluster's best few partners are then priced one by one, best gain first, and
+merged when that is cheaper, the smaller into the larger. The next round begins with fewer clusters, until a round merges nothing.
+At the end the merged clusters are reordered, because new neighbours may make another order better (`ordering`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.clusters import Cluster, merged, ordered
-from optimizer.cost import CostModel
+from optimizer.clusters import Cluster, cluster, merged, ordered, together
+from optimizer.cost import CostModel, Shared, Tree
 from optimizer.samples import unpack
+from optimizer.shapes import Shape
 
 PARTNERS = 4
 ROUNDS = 6
@@ -29,23 +31,38 @@ GAIN = 1e-6
 Matrix = NDArray[np.float64]
 
 
-def merge_all(model: CostModel, clusters: Sequence[Cluster], thorough: bool) -> list[Cluster]:
-    """`thorough`: try every merge with a new order, not only with the orders the two clusters have."""
+def merge_thoroughly(model: CostModel, clusters: Sequence[Cluster]) -> list[Cluster]:
+    """Merges the pair that gains most, found by trying all pairs with new orders, until none gains. For few clusters."""
     current = sorted(clusters, key=lambda c: c.uids)
-
-    def together(a: Cluster, b: Cluster) -> Cluster:
-        both = merged(model, a, b)
-        return ordered(model, [m for m, _ in both.trees], both.roots) if thorough else both
-
-    for _ in range(ROUNDS):
-        if len(current) < 2:
+    known: dict[tuple[str, ...], Cluster] = {}
+    while len(current) > 1:
+        options = []
+        for i, j in combinations(range(len(current)), 2):
+            a, b = current[i], current[j]
+            uids = tuple(sorted((*a.uids, *b.uids)))
+            if uids not in known:
+                both = merged(model, a, b)
+                known[uids] = ordered(model, [m for m, _ in both.trees], both.roots)
+            options.append((known[uids].cost - a.cost - b.cost, i, j, known[uids]))
+        change, i, j, both = min(options, key=lambda o: o[:3])
+        if change >= -GAIN * both.cost:
             break
-        after = _round(model, current, together, everyone=thorough)
-        if len(after) == len(current):
-            break
-        known = {c.uids for c in current}
-        current = [c if c.uids in known or thorough else _reordered(model, c) for c in after]
+        rest = [c for k, c in enumerate(current) if k not in (i, j)]
+        current = sorted([*rest, both], key=lambda c: c.uids)
     return current
+
+
+def merge_all(model: CostModel, clusters: Sequence[Cluster]) -> list[Cluster]:
+    current = sorted(clusters, key=lambda c: c.uids)
+    groups = [Shared(model, c.trees) for c in current]
+    for _ in range(ROUNDS):
+        before = len(current)
+        if before > 1:
+            current, groups = _round(model, current, groups)
+        if len(current) == before:
+            break
+    sizes = {c.uids for c in clusters}
+    return [c if c.uids in sizes else _reordered(model, c) for c in current]
 
 
 def _reordered(model: CostModel, c: Cluster) -> Cluster:
@@ -53,33 +70,55 @@ def _reordered(model: CostModel, c: Cluster) -> Cluster:
 
 
 def _round(
-    model: CostModel, clusters: Sequence[Cluster], together: Callable[[Cluster, Cluster], Cluster], everyone: bool
-) -> list[Cluster]:
+    model: CostModel, clusters: Sequence[Cluster], groups: Sequence[Shared]
+) -> tuple[list[Cluster], list[Shared]]:
     gains = potential(model, clusters)
     n = len(clusters)
-    partners = n - 1 if everyone else min(PARTNERS, n - 1)
-    floor = -np.inf if everyone else 0.0
-    best = np.argsort(-gains, axis=1, kind="stable")[:, :partners]
-    pairs = sorted(
-        {
-            (-round(float(gains[i, j]), 6), min(i, int(j)), max(i, int(j)))
-            for i in range(n)
-            for j in best[i]
-            if i != j and gains[i, j] > floor
-        }
-    )
-    alive: dict[int, Cluster] = dict(enumerate(clusters))
-    where = list(range(n))
-    for _, i, j in pairs:
-        a, b = where[i], where[j]
+    best = np.argsort(-gains, axis=1, kind="stable")[:, : min(PARTNERS, n - 1)]
+    pairs = {
+        (-round(float(gains[i, j]), 6), min(i, int(j)), max(i, int(j)))
+        for i in range(n)
+        for j in best[i]
+        if gains[i, j] > 0
+    }
+    held = {i: ([c], g) for i, (c, g) in enumerate(zip(clusters, groups, strict=True))}
+    home = list(range(n))
+
+    def find(i: int) -> int:
+        while home[i] != i:
+            home[i] = home[home[i]]
+            i = home[i]
+        return i
+
+    for _, i, j in sorted(pairs):
+        a, b = find(i), find(j)
         if a == b:
             continue
-        both = together(alive[a], alive[b])
-        if both.cost < (alive[a].cost + alive[b].cost) * (1 - GAIN):
-            alive[a] = both
-            del alive[b]
-            where = [a if w == b else w for w in where]
-    return sorted(alive.values(), key=lambda c: c.uids)
+        if len(held[a][1].joins) < len(held[b][1].joins):
+            a, b = b, a  # the work follows the smaller one
+        if held[a][1].absorption(held[b][1]) < 0:
+            held[a][1].absorb(held[b][1])
+            held[a][0].extend(held[b][0])
+            del held[b]
+            home[b] = a
+    done = [(_one(model, found) if len(found) > 1 else found[0], g) for found, g in held.values()]
+    done.sort(key=lambda d: d[0].uids)
+    return [c for c, _ in done], [g for _, g in done]
+
+
+def _one(model: CostModel, clusters: Sequence[Cluster]) -> Cluster:
+    """Several clusters as one; where they disagree about the order of a shape, the one with most queries leads."""
+    by_shape: dict[Shape, list[Tree]] = {}
+    for c in clusters:
+        for member, root in c.trees:
+            by_shape.setdefault(member.shape, []).append((member, root))
+    return cluster(
+        model,
+        [
+            (together([m for m, _ in trees]), max(trees, key=lambda t: (len(t[0].uids), t[0].uids))[1])
+            for trees in by_shape.values()
+        ],
+    )
 
 
 def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:

@@ -115,7 +115,8 @@ def concat(parts: list[ColumnData]) -> ColumnData:
     shifted, dictionaries, base = [], [], 0
     for p in parts:
         assert p.dictionary is not None
-        shifted.append(p.values + np.int32(base))
+        codes = p.values + np.int32(base)
+        shifted.append(codes if p.valid is None else np.where(p.valid, codes, np.int32(0)))
         dictionaries.append(p.dictionary)
         base += len(p.dictionary)
     return ColumnData(first.type, np.concatenate(shifted), valid, pa.concat_arrays(dictionaries))

@@ -14,6 +14,7 @@ the greatest event time accepted on any of its streams when it is created, and i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ from runtime.api import (
     ScaleTo,
     SplitPartition,
 )
-from runtime.connectors.base import ConnectorSpec, Offset
+from runtime.connectors.base import ConnectorSpec
 from runtime.events import (
     BatchApplied,
     EpochCommitted,
@@ -61,7 +62,7 @@ class Coordinator:
     # -- decisions ------------------------------------------------------------------------------------------------
 
     def decide_stream(
-        self, schema: StreamSchema, source: ConnectorSpec, offset: Offset, now_ms: int
+        self, schema: StreamSchema, source: ConnectorSpec, offset: str, now_ms: int
     ) -> StreamCreated:
         if schema.name in self.state.streams:
             raise AlreadyExists(f"stream {schema.name!r} exists already", reason="STREAM_EXISTS")
@@ -95,7 +96,7 @@ class Coordinator:
         return work.event(now_ms), outcomes
 
     def decide_epoch(
-        self, ends: Mapping[str, Offset], raised: Mapping[str, int], now_ms: int
+        self, ends: Mapping[str, str], raised: Mapping[str, int], now_ms: int
     ) -> EpochPlanned:
         s = self.state
         return EpochPlanned(
@@ -146,7 +147,7 @@ class Coordinator:
 
     def _batch(self, event: BatchApplied) -> None:
         s = self.state
-        s.plan = changelog.apply(s.plan, changelog_from_json(event.changelog))
+        s.plan = changelog.apply(s.plan, changelog_from_json(json.loads(event.changelog)))
         for added in event.added:
             s.serial += 1
             uid = added.query.uid
@@ -169,6 +170,7 @@ class Coordinator:
         s = self.state
         planned = s.planned
         assert planned is not None and planned.epoch == event.epoch, "an epoch is planned before it is committed"
+        self._results(event)  # first: who sees the new epoch or watermark on another thread must find its rows
         s.epoch, s.next_bucket, s.executed, s.planned = event.epoch, event.next_bucket, s.plan, None
         self._advance(planned, event)
         gone = [s.joined.pop(b).file for b in event.stale]
@@ -184,7 +186,6 @@ class Coordinator:
                 gone += [ref.file, *{v.file for v in ref.views if v.file != ref.file}]
             else:
                 gone.append(s.joined.pop(ref_id).file)
-        self._results(event)
         s.letters += [(stream, event.epoch, letter) for stream, letter in event.letters]
         del s.letters[:-LETTERS_KEPT]
         for stage, seconds in event.seconds:
@@ -307,6 +308,6 @@ class _Batch:
             now_ms,
             tuple(self.added.values()),
             tuple(self.ended),
-            changelog_to_json(log),
+            json.dumps(changelog_to_json(log)),
             describe(log, names, plan),
         )

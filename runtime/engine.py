@@ -16,6 +16,7 @@ files. Read-only methods may be called from any thread: they look at values that
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
 import time
@@ -47,7 +48,7 @@ from runtime.api import (
 )
 from runtime.buckets.file import BucketStore
 from runtime.codec import decode, encode
-from runtime.connectors.base import ConnectorSpec, Sink, Source
+from runtime.connectors.base import ConnectorSpec, Offset, Sink, Source
 from runtime.connectors.push import PushSource
 from runtime.connectors.registry import check_sink, check_source, make_sink, make_source
 from runtime.coordinator import Coordinator
@@ -161,9 +162,9 @@ class Engine:
     def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo:
         check_source(source, schema, allowed_roots=self.config.allowed_roots)
         now = self.clock()
-        draft = self.coordinator.decide_stream(schema, source, None, now)
-        made = self._make_source(StreamState(schema, source, None, now))
-        self._record(type(draft)(schema, source, made.initial(), now))
+        self.coordinator.decide_stream(schema, source, "", now)  # refuses a taken name before anything is made
+        made = self._make_source(StreamState(schema, source, "", now))
+        self._record(self.coordinator.decide_stream(schema, source, offset_text(made.initial()), now))
         self._sources[schema.name] = made
         return self.stream(schema.name)
 
@@ -215,14 +216,14 @@ class Engine:
         """Would an epoch now have something to read, or a watermark to raise?"""
         now = self.clock()
         return bool(self._raised) or any(
-            self._sources[name].latest(st.offset, now) != st.offset for name, st in self.state.streams.items()
+            self._latest(name, st, now) != st.offset for name, st in self.state.streams.items()
         )
 
     def run_epoch(self) -> EpochReport:
         """One micro-batch over all streams: planned on disk, run, committed on disk, then cleaned up."""
         if self.state.planned is None:
             now = self.clock()
-            ends = {name: self._sources[name].latest(st.offset, now) for name, st in self.state.streams.items()}
+            ends = {name: self._latest(name, st, now) for name, st in self.state.streams.items()}
             self._record(self.coordinator.decide_epoch(ends, self._raised, now))
             self._raised = {}
         return self._run_planned()
@@ -250,7 +251,7 @@ class Engine:
         for stream, st in s.streams.items():
             source = self._sources[stream]
             if isinstance(source, PushSource):
-                source.trim(st.offset)
+                source.trim(json.loads(st.offset))
         self._deliver(event)
         self._expire()
         if self._log.since_snapshot >= self.config.snapshot_every:
@@ -290,7 +291,7 @@ class Engine:
         return self.state.epoch
 
     def schemas(self) -> Mapping[str, StreamSchema]:
-        return {name: st.schema for name, st in self.state.streams.items()}
+        return {name: st.schema for name, st in list(self.state.streams.items())}
 
     def streams(self) -> list[StreamInfo]:
         return [self.stream(name) for name in sorted(self.state.streams)]
@@ -397,6 +398,9 @@ class Engine:
             r.at_ms,
         )
 
+    def _latest(self, stream: str, st: StreamState, now: int) -> str:
+        return offset_text(self._sources[stream].latest(json.loads(st.offset), now))
+
     def _source_dir(self, stream: str) -> Path:
         return self.directory / "sources" / hashlib.blake2b(stream.encode(), digest_size=8).hexdigest()
 
@@ -438,3 +442,8 @@ class Engine:
                 gone = s.segments.pop(epoch)
                 total -= sum(x.bytes for x in gone)
                 self._results.drop(x.file for x in gone)
+
+
+def offset_text(offset: Offset) -> str:
+    """One text per offset, so that equal offsets are equal texts."""
+    return json.dumps(offset, sort_keys=True, separators=(",", ":"))

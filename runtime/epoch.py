@@ -11,8 +11,9 @@ Bucket ids are handed out in a fixed order, so running the same planned epoch ag
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,7 +116,7 @@ class EpochRun:
         for stream, end in self.planned.ends:
             st = self.state.streams[stream]
             if end != st.offset:
-                for read in self.sources[stream].reads(st.offset, end):
+                for read in self.sources[stream].reads(json.loads(st.offset), json.loads(end)):
                     tasks.append(SourceTask(stream, self._bucket(), read, st.accept_from))
         if not tasks:
             return
@@ -136,14 +137,20 @@ class EpochRun:
         self.seconds["source"] = time.perf_counter() - began
 
     def _floors(self) -> tuple[tuple[int, int, int], ...]:
-        out = []
-        for uid, floor in self.state.floors.items():
-            streams = self.state.queries[uid].query.query.streams
-            if any(self.state.streams[s].schema.idle_timeout_ms is not None for s in streams):
-                p = self.state.plan.by_uid.get(uid)
-                if p is not None:
-                    out.append((p.group, p.slot, floor))
-        return tuple(out)
+        """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
+        schemas = {name: st.schema for name, st in self.state.streams.items()}
+        can_idle = {name for name, schema in schemas.items() if schema.idle_timeout_ms is not None}
+        if not can_idle:
+            return ()
+        return self._all_floors(lambda uid: bool(self.state.queries[uid].query.query.streams & can_idle))
+
+    def _all_floors(self, which: Callable[[str], bool] = lambda uid: True) -> tuple[tuple[int, int, int], ...]:
+        placed = self.state.plan.by_uid
+        return tuple(
+            (placed[uid].group, placed[uid].slot, floor)
+            for uid, floor in self.state.floors.items()
+            if uid in placed and which(uid)
+        )
 
     # -- join stages ----------------------------------------------------------------------------------------------
 
@@ -176,6 +183,7 @@ class EpochRun:
             inputs,
             emit,
             str(self.results),
+            () if rebuild is None else self._all_floors(),
         )
         depth = level[0].depth
         reports = self.executor.run(

@@ -1,15 +1,17 @@
-"""What happened, as frozen values: the records of the log and the only things that change the coordinator's state."""
+"""What happened, as frozen values: the records of the log and the only things that change the coordinator's state.
+
+Offsets are JSON texts: only their source can read them, everybody else compares them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from optimizer.plan import RunningQuery
 from optimizer.types import StreamSchema
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
 from runtime.codec import register
-from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
+from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.operators.sink import Segment, SegmentEntry
 
 FOREVER = 1 << 62
@@ -20,7 +22,7 @@ FOREVER = 1 << 62
 class StreamCreated:
     schema: StreamSchema
     source: ConnectorSpec
-    offset: Offset
+    offset: str
     at_ms: int
 
 
@@ -43,12 +45,12 @@ class QueryEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchApplied:
-    """One query batch: queries in and out, and the changelog (as JSON) from the plan before to the plan after."""
+    """One query batch: queries in and out, and the changelog (as JSON text) from the plan before to the plan after."""
 
     at_ms: int
     added: tuple[QueryAdded, ...]
     ended: tuple[QueryEnded, ...]
-    changelog: Any
+    changelog: str
     changes: tuple[str, ...]
 
 
@@ -59,7 +61,7 @@ class EpochPlanned:
     epoch: int
     version: int
     at_ms: int
-    ends: tuple[tuple[str, Offset], ...]
+    ends: tuple[tuple[str, str], ...]
     raised: tuple[tuple[str, int], ...]
 
 

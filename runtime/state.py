@@ -15,7 +15,7 @@ from optimizer.types import StreamSchema
 from runtime.api import PlanEvent
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.codec import decode, encode, register
-from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
+from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.events import EpochPlanned
 from runtime.operators.sink import Segment
 
@@ -27,7 +27,7 @@ PLANS_KEPT = 1000
 class StreamState:
     schema: StreamSchema
     source: ConnectorSpec
-    offset: Offset
+    offset: str
     last_data_ms: int
     tuples: int = 0
     late: int = 0
@@ -89,7 +89,7 @@ class State:
     floors: dict[str, int] = field(default_factory=dict)
 
     def running(self) -> dict[str, RunningQuery]:
-        return {uid: r.query for uid, r in self.queries.items() if r.running}
+        return {uid: r.query for uid, r in list(self.queries.items()) if r.running}
 
     def to_json(self) -> Any:
         return {

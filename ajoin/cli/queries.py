@@ -90,17 +90,16 @@ def list_queries(
     if not found:
         console().print("no queries; create one with [bold]ajoin query create[/]")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("query", "state", "group", "active from", "watermark"):
-        table.add_column(heading, no_wrap=heading != "query")
-    table.add_column("rows", justify="right")
-    table.add_column("SQL", no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for heading in ("query", "state", "group", "watermark", "rows"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "rows" else "left")
+    # Only the SQL text gives way when the terminal is narrow.
+    table.add_column("SQL", no_wrap=True, overflow="ellipsis", ratio=1)
     for q in found:
         table.add_row(
             escape(q.id),
             q.state.value,
             str(q.group),
-            event_time(q.active_from),
             event_time(q.watermark),
             f"{q.rows:,}",
             escape(" ".join(q.sql.split())),

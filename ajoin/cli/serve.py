@@ -82,7 +82,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin import launch
     from ajoin.service import serve as serve_until_told
 
-    # Until the service listens for signals itself: leave through the context managers, so that Spark is stopped.
+    # Until the service listens for signals itself: leave through the context managers, which stop Spark.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     launch.configure_logging(settings)
 

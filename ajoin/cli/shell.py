@@ -9,6 +9,7 @@ its scenario is wrong and the platform was not asked.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer import TyperException
 from typer.core import TyperGroup
 
 from ajoin.replay.scenario import ScenarioError
-from optimizer.errors import AJoinError, SqlError
+from optimizer.errors import AJoinError, FailedPrecondition, InvalidRequest, SqlError
 
 if TYPE_CHECKING:
     from ajoin.client import Client
@@ -55,7 +57,7 @@ ConfigOption = Annotated[
 
 
 class AJoinGroup(TyperGroup):
-    """Turns the project's errors into one line and an exit code, in one place for all commands."""
+    """Turns errors into one line and an exit code, in one place for all commands."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -63,6 +65,26 @@ class AJoinGroup(TyperGroup):
         except AJoinError as error:
             report(error, as_json=bool(ctx.meta.get("json")))
             raise typer.Exit(exit_code(error)) from None
+        except OSError as failure:
+            if failure.errno == errno.EPIPE:  # the reader of our output went away; typer ends quietly
+                raise
+            where = f"{failure.filename}: " if failure.filename else ""
+            said = FailedPrecondition(f"{where}{failure.strerror or failure}", reason="IO_ERROR")
+            report(said, as_json=bool(ctx.meta.get("json")))
+            raise typer.Exit(1) from None
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        """With --json, a wrong command line is reported like every other error."""
+        given = list(sys.argv[1:] if args is None else args)
+        if "--json" not in given or not options.get("standalone_mode", True):
+            return super().main(given, *rest, **options)
+        try:
+            code = super().main(given, *rest, **{**options, "standalone_mode": False})
+        except TyperException as wrong:
+            usage = InvalidRequest(wrong.format_message(), reason="USAGE", hint="see --help")
+            report(usage, as_json=True)
+            sys.exit(2)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 def exit_code(error: AJoinError) -> int:
@@ -120,7 +142,7 @@ def client(server: str | None) -> Iterator[Client]:
 
 
 def pairs(texts: Sequence[str], *, separator: str, option: str, last: bool = False) -> dict[str, str]:
-    """`key<separator>value` texts as a dictionary; `last`: cut at the last separator (names may contain it)."""
+    """`key<separator>value` texts as a dictionary; `last`: cut at the last separator, keys may contain it."""
     made: dict[str, str] = {}
     for text in texts:
         key, found, value = text.rpartition(separator) if last else text.partition(separator)

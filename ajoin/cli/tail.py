@@ -11,6 +11,7 @@ import typer
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import GrowingTable
 from ajoin.replay.output import json_rows
+from ajoin.results import Cursor
 
 
 class Begin(StrEnum):
@@ -27,20 +28,26 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for more rows, or end with what there is.")
     ] = True,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--cursor", help="Go on after this place (epoch:sequence).", metavar="CURSOR"),
+    ] = None,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a query's rows as they come; with --json, one JSON object a line."""
+    place = Cursor.parse(cursor) if cursor else None
     left = limit
     table: GrowingTable | None = None
     with client(server) as ajoin:
-        for item in ajoin.subscribe(query, start=begin.value, follow=follow):
+        outputs = ajoin.query(query).outputs
+        for item in ajoin.subscribe(query, start=begin.value, cursor=place, follow=follow):
             rows = item.table
             if left is not None:
                 rows = rows.slice(0, left)
                 left -= rows.num_rows
             if as_json:
-                for row in json_rows(rows):
+                for row in json_rows(rows, outputs):
                     print_json(row)
             elif rows.num_rows:
                 table = table or GrowingTable(console(), rows.schema.names)

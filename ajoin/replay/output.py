@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -54,20 +54,23 @@ class ResultWriter:
         self._file = file
         self.rows = 0
 
-    def write(self, batch: ResultBatch) -> None:
-        for row in json_rows(batch.rows):
+    def write(self, batch: ResultBatch, outputs: Sequence[str]) -> None:
+        for row in json_rows(batch.rows, outputs):
             line = {"query": batch.query_id, **row}
             self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
         self.rows += batch.rows.num_rows
 
 
-def json_rows(rows: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
-    """Rows as {"window_start", "window_end", "revision", "row"}, in the values of JSON."""
-    columns = [_values(rows.column(i)) for i in range(rows.num_columns)]
-    # By position: a query may select window_start again, under the same name.
-    names = rows.schema.names[2:]
-    for start, end, *values in zip(*columns, strict=True):
-        row = dict(zip(names, values, strict=True))
+def json_rows(rows: pa.RecordBatch | pa.Table, outputs: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows as {"window_start", "window_end", "revision", "row"}, in the values of JSON.
+
+    `outputs` names the query's own columns, in its order. Selecting a window bound adds no second column to
+    `rows`, but it is part of the query's row like everything else that was selected.
+    """
+    columns = {name: _values(rows.column(i)) for i, name in enumerate(rows.schema.names)}
+    chosen = [columns[name] for name in outputs]
+    for i, (start, end) in enumerate(zip(columns["window_start"], columns["window_end"], strict=True)):
+        row = {name: values[i] for name, values in zip(outputs, chosen, strict=True)}
         yield {"window_start": start, "window_end": end, "revision": 0, "row": row}
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ class _Replay:
             for stream in self.engine.streams():
                 self.engine.raise_watermark(stream.schema.name, None)
             self._run_epoch()
+        self._catch_up()
         self._look_back()
 
     # -- steps --------------------------------------------------------------------------------------
@@ -141,8 +143,8 @@ class _Replay:
 
     def _create(self, create: CreateSql) -> None:
         catalog.check_name("query id", create.id)
-        catalog.check_sql(create.sql, self._limits)
-        self._apply(CreateQuery(create.id, parse_query(create.sql, self.engine.schemas())))
+        query = parse_query(create.sql, self.engine.schemas(), max_length=self._limits.sql_bytes)
+        self._apply(CreateQuery(create.id, query))
 
     def _apply(self, control: Control) -> None:
         (outcome,) = self.engine.apply([control])
@@ -160,7 +162,7 @@ class _Replay:
                 case FeedFile(stream, path):
                     # The file's tuples come after the rows before it: hand those over first.
                     self.engine.push(stream, rows.pop(stream, []))
-                    self._accepted(step, lambda s=stream, p=path: self.engine.push_file(s, p))
+                    self._accepted(step, partial(self.engine.push_file, stream, path))
                 case Punctuate(stream, ts):
                     self.engine.raise_watermark(stream, ts)
         for stream, batch in rows.items():
@@ -173,24 +175,29 @@ class _Replay:
         done = self.engine.run_epoch()
         for stage, seconds in done.seconds.items():
             self.report.seconds[stage] = round(self.report.seconds.get(stage, 0.0) + seconds, 6)
-        self._write_results()
+        self._catch_up()
         self._progress(self.report, self._results.rows)
 
     def _restart(self, graceful: bool) -> None:
+        self._catch_up()
         if graceful:
             self.engine.close()
         else:
             self.engine.abandon()
         self.engine = self._opener()
-        self._write_results()
+        self._catch_up()
 
     # -- what came out ------------------------------------------------------------------------------
 
-    def _write_results(self) -> None:
+    def _catch_up(self) -> None:
+        """Take over the rows and plans that came since the last look."""
         for epoch in range(self._written_epoch + 1, self.engine.epoch + 1):
             for batch in self.engine.delivered(epoch):
-                self._results.write(batch)
+                self._results.write(batch, self.queries[batch.query_id].outputs)
         self._written_epoch = self.engine.epoch
+        # Every time, because the engine remembers only the latest plans.
+        seen = self.report.plans[-1].version if self.report.plans else 0
+        self.report.plans += self.engine.plan_events(seen)
 
     def _look_back(self) -> None:
         """The counts and plans as the engine sees them at the end."""
@@ -199,7 +206,6 @@ class _Replay:
             self.report.tuples[name] = stream.tuples
             self.report.late_dropped[name] = stream.late_dropped
             self.report.dead_letter[name] = stream.dead_letter
-        self.report.plans = self.engine.plan_events()
         self.queries |= {q.id: self.engine.query(q.id) for q in self.queries.values()}
 
 

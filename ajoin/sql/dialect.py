@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError
-from sqlglot.parser import Parser
+from sqlglot.parser import IsPredicatePrecedence, Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ajoin.sql.places import At, sql_error
@@ -76,6 +76,10 @@ def _is_leaf(node: exp.Expr) -> bool:
 
 
 class AJoinParser(Parser):
+    IS_PREDICATE_PRECEDENCE = (
+        IsPredicatePrecedence.LOW
+    )  # `a = b IS TRUE` is `(a = b) IS TRUE`, as in PostgreSQL
+
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012 - sqlglot's convention
         **{token_type: _refuse(token_type) for token_type in Parser.QUERY_MODIFIER_PARSERS},
         TokenType.WHERE: Parser.QUERY_MODIFIER_PARSERS[TokenType.WHERE],

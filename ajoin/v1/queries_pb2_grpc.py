@@ -87,7 +87,8 @@ class QueryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQuery(self, request, context):
-        """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when it is not running.
+        """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
+        FAILED_PRECONDITION when the query was deleted before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

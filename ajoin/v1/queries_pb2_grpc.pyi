@@ -42,7 +42,9 @@ class QueryServiceStub:
     CreateQueries: _grpc.UnaryUnaryMultiCallable[_queries_pb2.CreateQueriesRequest, _queries_pb2.CreateQueriesResponse]
     """Creates many queries in one batch. Each succeeds or fails on its own; the call itself succeeds."""
     DeleteQuery: _grpc.UnaryUnaryMultiCallable[_queries_pb2.DeleteQueryRequest, _queries_pb2.DeleteQueryResponse]
-    """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when it is not running."""
+    """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
+    FAILED_PRECONDITION when the query was deleted before.
+    """
     GetQuery: _grpc.UnaryUnaryMultiCallable[_queries_pb2.GetQueryRequest, _queries_pb2.GetQueryResponse]
     """One query, running or deleted. NOT_FOUND when the id was never used."""
     ListQueries: _grpc.UnaryUnaryMultiCallable[_queries_pb2.ListQueriesRequest, _queries_pb2.ListQueriesResponse]
@@ -62,7 +64,9 @@ class QueryServiceAsyncStub(QueryServiceStub):
     CreateQueries: _aio.UnaryUnaryMultiCallable[_queries_pb2.CreateQueriesRequest, _queries_pb2.CreateQueriesResponse]  # type: ignore[assignment]
     """Creates many queries in one batch. Each succeeds or fails on its own; the call itself succeeds."""
     DeleteQuery: _aio.UnaryUnaryMultiCallable[_queries_pb2.DeleteQueryRequest, _queries_pb2.DeleteQueryResponse]  # type: ignore[assignment]
-    """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when it is not running."""
+    """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
+    FAILED_PRECONDITION when the query was deleted before.
+    """
     GetQuery: _aio.UnaryUnaryMultiCallable[_queries_pb2.GetQueryRequest, _queries_pb2.GetQueryResponse]  # type: ignore[assignment]
     """One query, running or deleted. NOT_FOUND when the id was never used."""
     ListQueries: _aio.UnaryUnaryMultiCallable[_queries_pb2.ListQueriesRequest, _queries_pb2.ListQueriesResponse]  # type: ignore[assignment]
@@ -97,7 +101,9 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queries_pb2.DeleteQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queries_pb2.DeleteQueryResponse, _abc.Awaitable[_queries_pb2.DeleteQueryResponse]]:
-        """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when it is not running."""
+        """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
+        FAILED_PRECONDITION when the query was deleted before.
+        """
 
     @_abc_1.abstractmethod
     def GetQuery(

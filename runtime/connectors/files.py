@@ -28,6 +28,7 @@ from optimizer.types import StreamSchema
 from runtime.connectors.base import Loaded, Offset, Read
 from runtime.connectors.formats import FORMATS, format_of, load_file, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
+from runtime.connectors.storage import sync_directory
 
 OPTIONS = (
     Option("path", "a directory on the machine that runs the platform", required=True),
@@ -156,6 +157,8 @@ class _Ledger:
             file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in files))
             file.flush()
             os.fsync(file.fileno())
+        if not self.entries:
+            sync_directory(self._path.parent)  # the ledger itself is new
         for name, size in files:
             self._remember(name, size)
 

@@ -62,7 +62,8 @@ def load_file(path: Path, format: str, schema: StreamSchema, place: str, delimit
         return _csv(data, schema, place, delimiter) if format == "csv" else _jsonl(data, schema, place)
     except MemoryError:
         raise
-    except (pa.ArrowException, zlib.error, EOFError) as why:
+    except (pa.ArrowException, ValueError, zlib.error, EOFError) as why:
+        # A ValueError without Arrow: column names that are not UTF-8.
         return unreadable(schema, place, str(why))
     except OSError as why:
         if why.errno in _TRY_AGAIN:
@@ -102,10 +103,8 @@ def _jsonl(data: bytes, schema: StreamSchema, place: str) -> Loaded:
         try:
             rows.append(json.loads(line.decode("utf-8")))
             numbers.append(number)
-        except (
-            ValueError,
-            RecursionError,
-        ) as why:  # JSON, UTF-8, a number with thousands of digits, a deep nest
+        except (ValueError, RecursionError) as why:
+            # Not JSON, not UTF-8, a number of thousands of digits, a very deep nest.
             text = line[:400].decode("utf-8", "replace")
             dead.append(dead_letter(f"{place} line {number}", f"not a JSON object: {why}", text))
     loaded = decode_rows(rows, schema, f"{place} line ", numbers)

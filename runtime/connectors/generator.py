@@ -35,7 +35,7 @@ OPTIONS = (
     Option("seed", "any whole number (default 0)"),
     Option("start_ms", "event time of tuple 0 in ms, or now: when the stream is first read (default 0)"),
     Option("event_rate", "tuples per second of event time (default: rate, or 1000)"),
-    Option("disorder_ms", "each tuple is up to this many ms early in event time (default 0)"),
+    Option("disorder_ms", "each tuple is moved back in event time by a random 0 to this many ms (default 0)"),
     Option("late_fraction", "share of tuples that are moved back by late_ms (default 0)"),
     Option("late_ms", "how far those are moved back"),
     Option("limit", "the stream ends after so many tuples (default: never)"),

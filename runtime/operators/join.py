@@ -60,7 +60,9 @@ class JoinShared:
     inputs: Mapping[str, JoinInputs]
     emit: bool
     results: str
-    only: frozenset[tuple[str, OutputKey]] | None = None
+    floors: tuple[tuple[int, int, int], ...] = ()
+    """(group, slot, time) when state is rebuilt: combinations before that time are in closed windows only, and the
+    buckets some of them refer to are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +193,17 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Ma
                 r.index.hashes, r.index.lo, r.index.hi, r.index.query_sets, r.first, r.end,
                 alive, sizes, advances, shape_sets,
             )  # fmt: skip
-            if len(le):
-                yield _Match(
-                    l, r, l_from, l_to, le, re, sets,
-                    np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re]),
-                )  # fmt: skip
+            if not len(le):
+                continue
+            first_slice = np.minimum(l.index.lo[le], r.index.lo[re])
+            last_slice = np.maximum(l.index.hi[le], r.index.hi[re])
+            match = _Match(l, r, l_from, l_to, le, re, sets, first_slice, last_slice)
+            for group, slot, floor in shared.floors:
+                if group == spec.group and slot >> 6 < words:
+                    sets[first_slice < floor, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+            alive_match = match.only(users) if shared.floors else match
+            if alive_match is not None:
+                yield alive_match
 
 
 def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> _Side | None:

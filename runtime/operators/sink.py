@@ -10,6 +10,7 @@ epoch's commit lists it.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ from runtime.querysets import Words, bitset, has, widen
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
+
+OUTPUTS = "ajoin.outputs"
+"""Schema metadata of every result: the query's output names as a JSON list (a selected window bound is among them)."""
 
 Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
@@ -247,5 +251,8 @@ class SinkOperator:
             if output.name not in bounds:  # a selected window bound keeps its one column
                 names.append(output.name)
                 columns.append(evaluate(output.expr, lookup, len(rows)).to_arrow())
-        self.writer.append(sink.uid, pa.RecordBatch.from_arrays(columns, names))
+        fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+        outputs = json.dumps([o.name for o in sink.outputs])
+        schema = pa.schema(fields, metadata={OUTPUTS: outputs})
+        self.writer.append(sink.uid, pa.RecordBatch.from_arrays(columns, schema=schema))
 

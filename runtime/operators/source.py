@@ -84,7 +84,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     loaded = task.read.load(spec.schema)
     letters = list(loaded.dead)
     times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
-    usable = times.mask & (np.abs(times.values) < TIME_LIMIT)
+    usable = times.mask & (times.values > -TIME_LIMIT) & (times.values < TIME_LIMIT)
     dead = len(letters) + int((~usable).sum())
     for row in np.flatnonzero(~usable)[:DEAD_KEPT]:
         letters.append(_letter(loaded.table, int(row), spec.schema.time))
@@ -113,7 +113,9 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
 
 
 def _letter(table: pa.Table, row: int, time_column: str) -> DeadLetter:
-    text = json.dumps(table.slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False)
+    one = table.slice(row, 1)
+    plain = {f.name: one[f.name].cast(pa.int64()) if pa.types.is_timestamp(f.type) else one[f.name] for f in one.schema}
+    text = json.dumps({name: column[0].as_py() for name, column in plain.items()}, ensure_ascii=False)
     return DeadLetter(f"tuple {row}", f"event time {time_column} is NULL or out of range", text[:200])
 
 

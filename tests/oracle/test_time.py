@@ -50,6 +50,13 @@ def test_an_explicit_watermark_acts_when_its_epoch_ends():
     assert expected.streams["A"] == ExpectedStream(tuples=2, late_dropped=1, dead_letter=0)
 
 
+def test_an_explicit_watermark_outlives_epochs_that_bring_less():
+    expected = run(query(10), watermark("A", 10), EPOCH, EPOCH, a(11), EPOCH, a(10), b(0), delay=5)
+    assert expected.streams["A"] == ExpectedStream(tuples=2, late_dropped=0, dead_letter=0)
+    expected = run(query(10), watermark("A", 10), EPOCH, a(11), EPOCH, a(9), delay=5)
+    assert expected.streams["A"] == ExpectedStream(tuples=1, late_dropped=1, dead_letter=0)
+
+
 def test_a_query_starts_with_the_first_window_after_everything_accepted():
     # accepted before: a9, b3   ->  T = 10, and [10,20) starts at T
     # time     0         10        20

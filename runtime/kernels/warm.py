@@ -1,0 +1,36 @@
+"""Run every kernel once on next to nothing, so that compiled code is loaded before the first tuple.
+
+Compilation happens once per machine (the cache on disk); loading it takes a second or so per process. A Spark daemon does it
+before it forks its workers, so that workers have it from the start.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimizer.expressions import ColumnRef, Compare, Literal
+from optimizer.types import ColumnType
+from runtime.columns import ColumnData
+from runtime.kernels import csr, expand, hashing, intersect, slices
+from runtime.predicate_index import PredicateIndex, Selection
+
+
+def warm_up() -> None:
+    times = np.array([5, 15], np.int64)
+    one = np.array([10], np.int64)
+    sets = np.ones((2, 1), np.uint64)
+    starts = slices.slice_starts(times, one, one)
+    hashing.hash_strings(np.array([0, 1], np.int64), np.array([65], np.uint8))
+    hashes = hashing.combine([hashing.hash_integers(times), hashing.hash_doubles(times.astype(np.float64))])
+    index = csr.build(np.arange(2), hashes, starts, starts, sets)
+    e = len(index.hashes)
+    side = (index.hashes, index.lo, index.hi, index.query_sets, 0, e)
+    l, r, pair_sets = intersect.intersect(*side, *side, sets[0], one, one, sets[:1])
+    expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
+    expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
+    expand.pairs(
+        l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4
+    )
+    column = ColumnRef("a", "x", ColumnType.BIGINT)
+    condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
+    PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)

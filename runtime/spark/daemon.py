@@ -1,0 +1,18 @@
+"""The process Spark forks Python workers from, with everything heavy loaded beforehand.
+
+Spark starts `python -m runtime.spark.daemon` once per executor. Importing numpy, pyarrow and numba and loading the compiled
+kernels takes seconds; done here, every forked worker has them at once and shares the memory.
+"""
+
+from __future__ import annotations
+
+from pyspark.daemon import manager
+
+if __name__ == "__main__":
+    import runtime.operators.join
+    import runtime.operators.rebuild
+    import runtime.operators.source  # noqa: F401
+    from runtime.kernels.warm import warm_up
+
+    warm_up()
+    manager()
