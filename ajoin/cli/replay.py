@@ -38,7 +38,8 @@ def replay(
     steps = read(scenario)
     flags = parse_assignments(set_ or [])
     effective = load({"verbose": verbose, **flags}, config)
-    settings = effective.settings
+    # Every row is written out in the epoch that finds it, so the result log must not drop any before that.
+    settings = effective.settings.model_copy(update={"retention_bytes": 1 << 62})
     # Only now, when the scenario is known to be well formed: these imports bring in the engine and Spark.
     from ajoin import launch
     from ajoin.replay import runner
@@ -85,8 +86,9 @@ def _summary(out: Path, report: Report, as_json: bool) -> None:
         sum(counts.values()) for counts in (report.tuples, report.late_dropped, report.dead_letter)
     )
     console().print(
-        f"replayed [bold]{report.epochs}[/] epochs and [bold]{tuples:,}[/] tuples in "
-        f"{report.seconds['total']:.1f} s (late and dropped: {late:,}, dead letters: {dead:,}, "
-        f"expected errors: {len(report.errors)})"
+        f"replayed [bold]{report.epochs}[/] {'epoch' if report.epochs == 1 else 'epochs'} and "
+        f"[bold]{tuples:,}[/] tuples in {report.seconds['total']:.1f} s "
+        f"(late and dropped: {late:,}, dead letters: {dead:,}, expected errors: {len(report.errors)})",
+        soft_wrap=True,
     )
     console().print("wrote " + escape(", ".join(map(str, files.values()))), soft_wrap=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,8 +83,6 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin import launch
     from ajoin.service import serve as serve_until_told
 
-    # Until the service listens for signals itself: leave through the context managers, which stop Spark.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     launch.configure_logging(settings)
 
     def ready(address: str) -> None:
@@ -94,6 +93,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
             console().print("[dim]end with Ctrl-C; in another terminal try:[/] ajoin status")
 
     with ExitStack() as running:
+        running.enter_context(_leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
             say(f"recovering from {settings.state_dir}")
@@ -103,6 +103,16 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
         serve_until_told(platform, settings.listen, ready)
         if not as_json:
             console().print("stopped")
+
+
+@contextmanager
+def _leaving_on_sigterm() -> Iterator[None]:
+    """Until the service listens for signals itself: leave through the context managers, which stop Spark."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _create_demo_streams(platform: Platform) -> None:

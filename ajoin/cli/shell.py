@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -158,13 +159,25 @@ def pairs(texts: Sequence[str], *, separator: str, option: str, last: bool = Fal
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr while something takes long; the value says what is going on now.
 
-    Without a terminal there is nothing to animate: the first text is printed as a plain line, and that is
-    all.
+    Without a terminal there is nothing to animate: the first text is printed as a plain line, no more.
     """
-    err = console(stderr=True)
-    if not err.is_terminal:
-        err.print(f"{what} ...")
-        yield lambda text: None
+    with _own_stderr() as file:
+        err = Console(file=file, highlight=False)
+        if not err.is_terminal:
+            err.print(f"{what} ...")
+            yield lambda text: None
+            return
+        with err.status(f"{escape(what)} ...") as spinner:
+            yield lambda text: spinner.update(f"{escape(text)} ...")
+
+
+@contextmanager
+def _own_stderr() -> Iterator[TextIO]:
+    """Another handle on where stderr goes now: while Spark starts, stderr itself is given to the JVM."""
+    try:
+        handle = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):  # no file behind it, as in tests
+        yield sys.stderr
         return
-    with err.status(f"{escape(what)} ...") as spinner:
-        yield lambda text: spinner.update(f"{escape(text)} ...")
+    with open(handle, "w", encoding="utf-8", errors="replace") as file:
+        yield file

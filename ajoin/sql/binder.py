@@ -253,8 +253,10 @@ class Binder:
         return Not(result) if node.args.get("negate") else result
 
     def _cast(self, node: exp.Expr) -> Expr:
-        text = node.this
-        if not (isinstance(text, exp.Literal) and text.is_string and node.args["to"].is_type("timestamp")):
+        """TIMESTAMP 'text', which sqlglot reads as CAST('text' AS TIMESTAMP)."""
+        text, to = node.this, node.args["to"]
+        is_text = isinstance(text, exp.Literal) and text.is_string
+        if type(node) is not exp.Cast or not is_text or not to.is_type("timestamp"):
             self.fail(
                 node,
                 Reason.UNSUPPORTED_FUNCTION,

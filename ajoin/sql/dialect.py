@@ -76,9 +76,12 @@ def _is_leaf(node: exp.Expr) -> bool:
 
 
 class AJoinParser(Parser):
-    IS_PREDICATE_PRECEDENCE = (
-        IsPredicatePrecedence.LOW
-    )  # `a = b IS TRUE` is `(a = b) IS TRUE`, as in PostgreSQL
+    # `a = b IS TRUE` is `(a = b) IS TRUE`, as in PostgreSQL, Spark and Flink.
+    IS_PREDICATE_PRECEDENCE = IsPredicatePrecedence.LOW
+
+    # WINDOW always starts the clause; a column of that name is written a.window or "window".
+    ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - {TokenType.WINDOW}
+    ALIAS_TOKENS = Parser.ALIAS_TOKENS - {TokenType.WINDOW}
 
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012 - sqlglot's convention
         **{token_type: _refuse(token_type) for token_type in Parser.QUERY_MODIFIER_PARSERS},

@@ -64,7 +64,7 @@ def _bind_query(sql: str, select: exp.Select, schemas: Mapping[str, StreamSchema
     where = select.args.get("where")
     for node in [*clause.conditions, *([where.this] if where else [])]:
         parts.add(binder.condition(node), node)
-    outputs = read_outputs(scope, binder, select.expressions)
+    outputs = read_outputs(scope, binder, select)
     window = clause.window(select.args.get("windows"))
     parts.check_connected()
     return JoinQuery(

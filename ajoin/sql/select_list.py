@@ -7,7 +7,7 @@ these two names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sqlglot import exp
 
@@ -20,13 +20,13 @@ from optimizer.query import Output
 from optimizer.types import ColumnType
 
 
-def read_outputs(scope: Scope, binder: Binder, items: Sequence[exp.Expr]) -> tuple[Output, ...]:
-    if not items:
+def read_outputs(scope: Scope, binder: Binder, select: exp.Select) -> tuple[Output, ...]:
+    if not select.expressions:
         raise sql_error(
-            scope.sql, 0, Reason.SQL_SYNTAX, "SELECT has no items", "write SELECT * for all columns"
+            scope.sql, select, Reason.SQL_SYNTAX, "SELECT has no items", "write SELECT * for all columns"
         )
     seen: dict[str, Output] = {}
-    for item in items:
+    for item in select.expressions:
         at = item.args["alias"] if isinstance(item, exp.Alias) else item
         for output in _item(scope, binder, item):
             if output.name in WINDOW_BOUNDS and output.expr != WindowBound(output.name):

@@ -4,7 +4,7 @@ An entry is a maximal run of items with equal (hash, lo, hi), where [lo, hi] spa
 a source tuple both are its own slice). So all items of an entry lie in the same windows, and one test decides for all of
 them. Entries are sorted by hash: a partition, being a range of hashes, is a contiguous piece of every array.
 
-Cost: one sort of the items; 4 bytes an item plus (8 + 16 + 4 + 8 per query-set word) bytes an entry.
+Cost: one counting pass and short sorts; 4 bytes an item plus (8 + 16 + 4 + 8 per query-set word) bytes an entry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Csr:
 
 
 @nb.njit(cache=True, nogil=True)
-def _entries(order: I64, hashes: U64, lo: I64, hi: I64, query_sets: U64):  # type: ignore[no-untyped-def]
+def _entries(order: I32, hashes: U64, lo: I64, hi: I64, query_sets: U64):  # type: ignore[no-untyped-def]
     n = order.shape[0]
     words = query_sets.shape[1]
     count = 0
@@ -76,12 +76,75 @@ def _entries(order: I64, hashes: U64, lo: I64, hi: I64, query_sets: U64):  # typ
     return e_hash, e_lo, e_hi, offsets, e_qs
 
 
+@nb.njit(cache=True, nogil=True, inline="always")
+def _before(a: int, b: int, hashes: U64, lo: I64, hi: I64) -> bool:
+    if hashes[a] != hashes[b]:
+        return bool(hashes[a] < hashes[b])
+    if lo[a] != lo[b]:
+        return bool(lo[a] < lo[b])
+    return bool(hi[a] < hi[b])
+
+
+@nb.njit(cache=True, nogil=True)
+def _sort_run(order: I32, spare: I32, first: int, end: int, hashes: U64, lo: I64, hi: I64) -> None:
+    """Stable: insertion sort of short pieces, then bottom-up merging."""
+    piece = 24
+    for start in range(first, end, piece):
+        stop = min(start + piece, end)
+        for i in range(start + 1, stop):
+            x = order[i]
+            j = i - 1
+            while j >= start and _before(x, order[j], hashes, lo, hi):
+                order[j + 1] = order[j]
+                j -= 1
+            order[j + 1] = x
+    width = piece
+    while width < end - first:
+        for start in range(first, end, 2 * width):
+            middle, stop = min(start + width, end), min(start + 2 * width, end)
+            if middle >= stop or not _before(order[middle], order[middle - 1], hashes, lo, hi):
+                continue
+            i, j = start, middle
+            for k in range(start, stop):
+                if j >= stop or (i < middle and not _before(order[j], order[i], hashes, lo, hi)):
+                    spare[k] = order[i]
+                    i += 1
+                else:
+                    spare[k] = order[j]
+                    j += 1
+            for k in range(start, stop):
+                order[k] = spare[k]
+        width *= 2
+
+
+@nb.njit(cache=True, nogil=True)
+def hash_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> I32:
+    """Items by (hash, lo, hi). Hashes are uniform, so one counting pass over their leading bits nearly sorts them."""
+    n = items.shape[0]
+    bits = 1
+    while (1 << bits) < n and bits < 20:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    starts = np.zeros((1 << bits) + 1, np.int64)
+    for i in range(n):
+        starts[np.int64(hashes[items[i]] >> shift) + 1] += 1
+    for b in range(1 << bits):
+        starts[b + 1] += starts[b]
+    order = np.empty(n, np.int32)
+    at = starts[:-1].copy()
+    for i in range(n):
+        b = np.int64(hashes[items[i]] >> shift)
+        order[at[b]] = items[i]
+        at[b] += 1
+    spare = np.empty(n, np.int32)
+    for b in range(1 << bits):
+        if starts[b + 1] - starts[b] > 1:
+            _sort_run(order, spare, starts[b], starts[b + 1], hashes, lo, hi)
+    return order
+
+
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
-    h = hashes[items]
-    if len(items) and lo[items].min() == lo[items].max() and hi[items].min() == hi[items].max():
-        order = items[np.argsort(h, kind="stable")]
-    else:
-        order = items[np.lexsort((hi[items], lo[items], h))]
-    e_hash, e_lo, e_hi, offsets, e_qs = _entries(order.astype(np.int64), hashes, lo, hi, query_sets)
-    return Csr(order.astype(np.int32), e_hash, e_lo, e_hi, offsets, e_qs)
+    order = hash_order(items, hashes, lo, hi)
+    e_hash, e_lo, e_hi, offsets, e_qs = _entries(order, hashes, lo, hi, query_sets)
+    return Csr(order, e_hash, e_lo, e_hi, offsets, e_qs)

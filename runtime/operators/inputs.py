@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.plan import Leaf
-from runtime.buckets.file import BucketStore
+from runtime.buckets.file import BucketFile, BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.columns import ColumnData, concat
@@ -48,50 +48,59 @@ class Directory:
     def sets(self, buckets: Ids, items: npt.NDArray[Any], leaf: Leaf | None, group: int, words: int) -> Words:
         """Query sets of (bucket, item) references as they are to be read now; `leaf` None for joined buckets."""
         out = np.empty((len(buckets), words), np.uint64)
-        for b in np.unique(buckets):
-            chosen = buckets == b
+        for b, chosen in split_by_bucket(buckets) if len(buckets) else ():
             if leaf is None:
-                raw, version = self.joined_bucket(int(b)).sets, self.joined[int(b)].version
+                raw, version = self.joined_bucket(b).sets, self.joined[b].version
             else:
-                view = self.sources[int(b)].view(leaf, group)
+                view = self.sources[b].view(leaf, group)
                 assert view is not None
-                raw, version = self.view(int(b), leaf, group).sets, view.version
-            out[chosen] = widen(raw[items[chosen]], words) & self.alive(group, version, words)
+                raw, version = self.view(b, leaf, group).sets, view.version
+            at = slice(None) if chosen is None else chosen
+            out[at] = widen(raw[items[at]], words) & self.alive(group, version, words)
         return out
 
-    def column(self, leaf: Leaf, group: int, name: str, buckets: Ids, items: Ids) -> ColumnData:
-        """Values of one column for (bucket, item) references of one leaf, in their order."""
+    def rows(self, leaf: Leaf, group: int, buckets: Ids, items: Ids) -> LeafRows:
+        """The rows behind (bucket, item) references of one leaf, ready to fetch columns."""
+        pieces = []
+        for b, chosen in split_by_bucket(buckets):
+            view = self.view(b, leaf, group).rows
+            pieces.append((self.store.open(self.sources[b].file), chosen, view[items if chosen is None else items[chosen]]))
+        return LeafRows(pieces)
 
-        def one(bucket: int, chosen: npt.NDArray[Any]) -> ColumnData:
-            rows = self.view(bucket, leaf, group).rows[chosen]
-            return get_column(self.store.open(self.sources[bucket].file), name).take(rows)
 
-        return gather_columns(buckets, items, one)
+class LeafRows:
+    """Rows of one leaf, grouped by the bucket they are in; columns come in the order of the references."""
+
+    def __init__(self, pieces: list[tuple[BucketFile, npt.NDArray[Any] | None, npt.NDArray[Any]]]) -> None:
+        self._pieces = pieces
+        self._back: npt.NDArray[np.int64] | None = None
+        if len(pieces) > 1:
+            scattered = np.concatenate([chosen for _, chosen, _ in pieces if chosen is not None])
+            self._back = np.empty(len(scattered), np.int64)
+            self._back[scattered] = np.arange(len(scattered))
+
+    def column(self, name: str) -> ColumnData:
+        data = concat([get_column(file, name).take(rows) for file, _, rows in self._pieces])
+        return data if self._back is None else data.take(self._back)
 
 
-def gather_columns(
-    buckets: Ids, items: Ids, one: Callable[[int, npt.NDArray[Any]], ColumnData]
-) -> ColumnData:
-    present = np.unique(buckets)
-    if len(present) <= 1:
-        return one(int(present[0]), items)
-    by_bucket = np.argsort(buckets, kind="stable")
-    bounds = np.searchsorted(buckets[by_bucket], present)
-    parts = [one(int(b), items[part]) for b, part in zip(present, np.split(by_bucket, bounds[1:]), strict=True)]
-    back = np.empty(len(by_bucket), np.int64)
-    back[by_bucket] = np.arange(len(by_bucket))
-    return concat(parts).take(back)
+def split_by_bucket(buckets: Ids) -> list[tuple[int, npt.NDArray[Any] | None]]:
+    """Each bucket that occurs with the positions where it does; None instead of all positions."""
+    first = int(buckets[0])
+    if (buckets == first).all():
+        return [(first, None)]
+    base = int(buckets.min())
+    present = np.flatnonzero(np.bincount(buckets - base)) + base
+    return [(int(b), np.flatnonzero(buckets == b)) for b in present]
 
 
 def gather(buckets: Ids, items: npt.NDArray[Any], of: Callable[[int], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """`of(bucket)[item]` for every reference."""
-    present = np.unique(buckets)
-    if len(present) == 1:
-        return of(int(present[0]))[items]
     out: npt.NDArray[Any] | None = None
-    for b in present:
-        chosen = buckets == b
-        found = of(int(b))[items[chosen]]
+    for b, chosen in split_by_bucket(buckets):
+        if chosen is None:
+            return of(b)[items]
+        found = of(b)[items[chosen]]
         if out is None:
             out = np.empty((len(buckets), *found.shape[1:]), found.dtype)
         out[chosen] = found

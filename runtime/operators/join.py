@@ -28,7 +28,7 @@ from runtime.kernels import csr
 from runtime.kernels.csr import Csr
 from runtime.kernels.expand import carry, count_pairs, pairs
 from runtime.kernels.intersect import intersect
-from runtime.operators.inputs import Directory
+from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, SinkOperator
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
@@ -353,7 +353,7 @@ class _Output:
             rows[leaf] = arrays[f"x:{leaf}:b"], arrays[f"x:{leaf}:i"] = b, i
         directory = self.shared.directory
         hashes, usable = key_hashes([
-            (directory.column(leaf, self.spec.group, column, *rows[leaf]), type)
+            (directory.rows(leaf, self.spec.group, *rows[leaf]).column(column), type)
             for leaf, column, type in self.output.key
         ])  # fmt: skip
         items = np.arange(len(cb)) if usable is None else np.flatnonzero(usable)
@@ -374,10 +374,10 @@ class _Output:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The source row of a leaf that a joined input exposes."""
         b_out, i_out = np.empty(len(items), np.int64), np.empty(len(items), np.int32)
-        for b in np.unique(buckets):
-            chosen = buckets == b
-            found_b, found_i = self.shared.directory.joined_bucket(int(b)).exposed(leaf)
-            b_out[chosen], i_out[chosen] = found_b[items[chosen]], found_i[items[chosen]]
+        for b, chosen in split_by_bucket(buckets):
+            found_b, found_i = self.shared.directory.joined_bucket(b).exposed(leaf)
+            at = slice(None) if chosen is None else chosen
+            b_out[at], i_out[at] = found_b[items[at]], found_i[items[at]]
         return b_out, i_out
 
 

@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,7 +28,7 @@ from runtime.columns import ColumnData
 from runtime.evaluate import evaluate, truth
 from runtime.kernels.expand import unroll
 from runtime.kernels.slices import window_range
-from runtime.operators.inputs import Directory, gather
+from runtime.operators.inputs import Directory, LeafRows, gather
 from runtime.physical import JoinSpec, SideSpec, SinkSpec
 from runtime.querysets import Words, bitset, has, widen
 
@@ -72,11 +71,11 @@ class SegmentWriter:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self._temporary, "wb")
-        buffer = BytesIO()
+        buffer = pa.BufferOutputStream()
         with pa.ipc.new_stream(buffer, batch.schema) as stream:
             stream.write_batch(batch)
         at = self._file.tell()
-        self._file.write(buffer.getbuffer())
+        self._file.write(buffer.getvalue())
         self._entries.append(SegmentEntry(uid, at, self._file.tell() - at, batch.num_rows))
 
     def finish(self) -> Segment | None:
@@ -215,6 +214,7 @@ class SinkOperator:
     ) -> None:
         leaves = dict(sink.leaves)
         cache: dict[tuple[str, str], ColumnData] = {}
+        found: dict[Leaf, LeafRows] = {}
         bounds: dict[str, npt.NDArray[np.int64]] = {}
 
         def lookup(ref: ex.ColumnRef | ex.WindowBound) -> ColumnData:
@@ -223,8 +223,10 @@ class SinkOperator:
             at = (ref.alias, ref.column)
             if at not in cache:
                 leaf = leaves[ref.alias]
-                b, i = refs[leaf]
-                cache[at] = self.directory.column(leaf, self.spec.group, ref.column, b[rows], i[rows])
+                if leaf not in found:
+                    b, i = refs[leaf]
+                    found[leaf] = self.directory.rows(leaf, self.spec.group, b[rows], i[rows])
+                cache[at] = found[leaf].column(ref.column)
             return cache[at]
 
         for check in sink.checks:
@@ -232,6 +234,7 @@ class SinkOperator:
             if not passed.all():
                 rows = rows[passed]
                 cache.clear()
+                found.clear()
             if not len(rows):
                 return
         first, last = window_range(
@@ -243,6 +246,7 @@ class SinkOperator:
         if len(which) != len(rows) or not np.array_equal(which, np.arange(len(rows))):
             rows = rows[which]
             cache.clear()
+            found.clear()
         start = k * sink.window.advance_ms
         bounds |= {"window_start": start, "window_end": start + sink.window.size_ms}
         names = list(bounds)

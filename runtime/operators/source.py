@@ -168,7 +168,6 @@ class _Builder:
             for key in view.keys:
                 hashes, usable = key_hashes([(self.column(c).take(rows), type) for c, type in key])
                 keyed.append((key, hashes, usable))
-                distinct["/".join([str(view.leaf), *(c for c, _ in key)])] = len(np.unique(hashes))
             put_view(arrays, view.leaf, view.group, items, sets[rows], slices[items], keyed)
             views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
         meta = {

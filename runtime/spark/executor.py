@@ -71,15 +71,21 @@ class SparkExecutor:
         return cls(session)
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        """Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens
+        of milliseconds, and neighbours (the ways of a split partition) must not queue behind each other."""
         payload = pickle.dumps((stage, shared))
         context = self._context
         context.setJobDescription(name)
-        pieces = [pickle.dumps(task) for task in tasks]
+        slices = min(len(tasks), 2 * self.cores if len(tasks) > 2 * self.cores else self.cores)
+        dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
         try:
-            answers = context.parallelize(pieces, len(pieces)).mapPartitions(_Runner(payload)).collect()
+            answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
         except Exception as e:
             raise InternalError(f"{name} failed on Spark: {_cause(e)}", reason="STAGE_FAILED") from e
-        return [pickle.loads(answer) for answer in answers]
+        results: list[Any] = [None] * len(tasks)
+        for i, answer in enumerate(answers):
+            results[i::slices] = pickle.loads(answer)
+        return results
 
     def stop(self) -> None:
         self._session.stop()
@@ -94,7 +100,7 @@ class _Runner:
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         stage, shared = pickle.loads(self.payload)
         for piece in pieces:
-            yield pickle.dumps(stage(shared, pickle.loads(piece)))
+            yield pickle.dumps([stage(shared, task) for task in pickle.loads(piece)])
 
 
 def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str, str]:

@@ -94,7 +94,7 @@ def test_a_query_from_creation_to_its_rows(streams: Shell) -> None:
     assert table[0].split() == ["window_start", "window_end", "vID", "geo", "usrID"]
     assert table[2].startswith("1970-01-01 00:00:01.000")
     assert len(table) == 3
-    assert ["q1", "RUNNING", "0"] == shell("query", "list").splitlines()[1].split()[:3]
+    assert shell("query", "list").splitlines()[1].split()[:3] == ["q1", "RUNNING", "0"]
     assert "2" in shell("query", "show", "q1")
     assert shell.json("query", "show", "q1")["rows"] == 2
     assert shell.json("query", "delete", "q1")["state"] == "DELETED"
@@ -168,8 +168,8 @@ def test_a_refusal_is_one_line_or_one_json_object(shell: Shell, arguments: list[
 
 def test_a_sql_error_has_its_place(streams: Shell) -> None:
     error = streams.json("query", "create", JOIN.replace("V.geo", "V.goe"), code=1)["error"]
-    assert (error["line"], error["column"]) == (1, JOIN.index("V.geo") + 1)
-    assert "goe" in error["token"]
+    assert (error["line"], error["column"]) == (1, JOIN.index("geo") + 1)
+    assert error["token"] == "goe"
     assert "geo" in error["hint"] + error["message"]
 
 

@@ -240,6 +240,7 @@ def test_a_type_mismatch_names_both_types(condition: str, token: str, types: str
         ("^CURRENT_TIMESTAMP > V.time", "UNSUPPORTED_FUNCTION", "CURRENT_TIMESTAMP"),
         ("CAST(^V.length AS BIGINT) = 1", "UNSUPPORTED_FUNCTION", "V.length"),
         ("^V.length::BIGINT = 1", "UNSUPPORTED_FUNCTION", "V.length"),
+        ("V.time > TRY_CAST(^'2024-01-01' AS TIMESTAMP)", "UNSUPPORTED_FUNCTION", "'2024-01-01'"),
         ("V.time > DATE ^'2024-01-01'", "UNSUPPORTED_FUNCTION", "'2024-01-01'"),
         ("^SUM(V.length) > 1", "UNSUPPORTED_AGGREGATION", "SUM"),
         ("EXISTS (^SELECT 1)", "UNSUPPORTED_SUBQUERY", "SELECT"),

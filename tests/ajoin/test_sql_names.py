@@ -13,7 +13,7 @@ ODD = {
             "my stream", **{"my col": "BIGINT", "a.b": "INT", "größe": "INT", "Name": "STRING", "NAME": "INT"}
         ),
         stream("Ströme", **{"my col": "BIGINT", "window_start": "BIGINT", "Ключ": "INT", "select": "INT"}),
-        stream("tick", time="ts", left="BIGINT", order="BIGINT", end="INT"),
+        stream("tick", time="ts", left="BIGINT", order="BIGINT", end="INT", window="INT"),
         stream("Tick", time="ts", left="BIGINT"),
         stream("TAIL", time="ts", left="BIGINT"),
     )
@@ -84,8 +84,10 @@ def test_a_stream_name_without_alias_may_be_quoted_too() -> None:
 
 
 def test_keywords_are_fine_as_column_names() -> None:
-    query = parse(f"SELECT a.left, a.order, a.end FROM tick a JOIN TAIL b ON a.left = b.left {WINDOW}", ODD)
-    assert [o.name for o in query.outputs] == ["left", "order", "end"]
+    query = parse(
+        f"SELECT a.left, a.order, a.end, a.window FROM tick a JOIN TAIL b ON a.left = b.left {WINDOW}", ODD
+    )
+    assert [o.name for o in query.outputs] == ["left", "order", "end", "window"]
 
 
 def test_a_column_called_like_a_window_bound() -> None:
@@ -99,9 +101,8 @@ def test_a_column_called_like_a_window_bound() -> None:
 
 
 def test_the_exact_name_wins_and_case_alone_decides_only_when_unique() -> None:
-    query = parse(
-        f"SELECT 1 AS x FROM tick JOIN Tick ON tick.left = Tick.left JOIN tail USING (left) {WINDOW}", ODD
-    )
+    joined = "tick JOIN Tick ON tick.left = Tick.left JOIN tail ON tail.left = tick.left"
+    query = parse(f"SELECT 1 AS x FROM {joined} {WINDOW}", ODD)
     assert query.sources == (Source("tick", "tick"), Source("Tick", "Tick"), Source("tail", "TAIL"))
     refused(f"SELECT * FROM ^TICK a, TAIL b {WINDOW}", "AMBIGUOUS_NAME", "TICK", ODD)
     refused(f"SELECT * FROM tick, Tick WHERE ^TICK.left = 1 {WINDOW}", "AMBIGUOUS_NAME", "TICK", ODD)
@@ -120,7 +121,7 @@ def test_the_exact_name_wins_and_case_alone_decides_only_when_unique() -> None:
         ("SELECT ^x.vID FROM V a, W b", "UNKNOWN_SOURCE", "x", "there are a, b"),
         ("SELECT ^V.vID FROM V a, W b", "UNKNOWN_SOURCE", "V", "alias"),
         ("SELECT ^x.* FROM V a, W b", "UNKNOWN_SOURCE", "x", "there are a, b"),
-        ("SELECT a.^lenght FROM V a, W b", "UNKNOWN_COLUMN", "lenght", "did you mean length?"),
+        ("SELECT a.^lenght FROM V a, W b", "UNKNOWN_COLUMN", "lenght", "did you mean length"),
         ("SELECT ^duratoin FROM V a, W b", "UNKNOWN_COLUMN", "duratoin", "did you mean duration?"),
         ("SELECT a.^zzz FROM V a, W b", "UNKNOWN_COLUMN", "zzz", "there are vID, length, geo, lang, time"),
         ("SELECT ^usr_id FROM V a, W b", "UNKNOWN_COLUMN", "usr_id", "did you mean usrID?"),

@@ -1,4 +1,4 @@
-"""Whole statements: sources, join keys, who gets which condition, windows, and spellings of the same query."""
+"""Whole statements: sources, join keys, who gets which condition, windows, spellings of one query."""
 
 from dataclasses import replace
 

@@ -1,0 +1,166 @@
+"""The next plan after a few changes: only created queries are placed, only their groups and neighbours are looked at.
+
+A created query was placed by shape alone (`eager`); now that its selectivity is known it is taken out and put where it costs
+least: into the group that gains most by it, in the best order next to that group's joins, or into a group of its own.
+Then the queries that have a join in common with a created or deleted query are reordered once, because what was worth sharing
+with it may not be any more, and the other way round. All other groups, and all other orders, stay as they are.
+
+The work is proportional to the number of changes and to the size of the groups they touch; each touched group is taken apart once,
+and a placement is priced in time proportional to the query placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from optimizer.clusters import Cluster, Singles, cluster, ordered
+from optimizer.cost import CostModel, Member, Shared, Tree
+from optimizer.dynamic import TOLERANCE, best_tree
+from optimizer.refine import Alone, never_above_unshared
+from optimizer.shapes import Shape
+
+TRIED = 4
+NEIGHBOURS = 16
+
+
+class _Open:
+    """A cluster that may change: its trees, taken apart when first needed."""
+
+    def __init__(self, model: CostModel, trees: Sequence[Tree], same: Cluster | None) -> None:
+        self.model = model
+        self.trees = list(trees)
+        self.same = same
+        self._shared: Shared | None = None
+        self.leaf_bits: dict[int, int] = {}
+        self.attributes: set[tuple[int, str]] = set()
+        for member, _ in trees:
+            self._widen(member)
+
+    @property
+    def shared(self) -> Shared:
+        if self._shared is None:
+            self._shared = Shared(self.model, self.trees)
+        return self._shared
+
+    def _widen(self, member: Member) -> None:
+        for leaf, bits in zip(member.shape.leaves, member.bits, strict=True):
+            self.leaf_bits[leaf] = self.leaf_bits.get(leaf, 0) | bits
+        self.attributes.update(self.model.shapes.attributes(member.shape))
+
+    def add(self, single: Member, root: int) -> None:
+        self.shared.add(single, root)
+        self._widen(single)
+        for i, (member, known) in enumerate(self.trees):
+            if known == root and member.shape == single.shape:
+                self.trees[i] = (member.plus(single), root)
+                break
+        else:
+            self.trees.append((single, root))
+        self.same = None
+
+    def closed(self) -> Cluster:
+        return self.same or cluster(self.model, self.trees)
+
+
+def optimize_incrementally(
+    model: CostModel,
+    singles: Singles,
+    before: Mapping[int, Cluster],
+    created: Collection[str],
+    deleted: Iterable[Shape],
+    alone: Alone,
+) -> list[Cluster]:
+    """`before` is the running plan, created queries included; `deleted` are the shapes of queries that are gone."""
+    movers = sorted(u for u in created if u in singles)
+    moving = set(movers)
+    opened: list[_Open] = []
+    for _, c in sorted(before.items()):
+        if moving.isdisjoint(c.uids):
+            opened.append(_Open(model, c.trees, c))
+            continue
+        trees = [(_without(m, moving, singles), root) for m, root in c.trees]
+        left = [(m, root) for m, root in trees if m is not None]
+        if left:
+            opened.append(_Open(model, left, None))
+    for uid in movers:
+        _place(model, singles[uid], opened, alone)
+    wanted = {a for uid in movers for a in model.shapes.attributes(singles[uid].shape)}
+    wanted.update(a for shape in deleted for a in model.shapes.attributes(shape))
+    for o in opened:
+        if o.same is None or not o.attributes.isdisjoint(wanted):
+            _reorder_neighbours(model, o, wanted)
+    return never_above_unshared([o.closed() for o in opened], alone)
+
+
+def _without(member: Member, gone: set[str], singles: Singles) -> Member | None:
+    from optimizer.clusters import together
+
+    left = [singles[u] for u in member.uids if u not in gone]
+    if len(left) == len(member.uids):
+        return member
+    return together(left) if left else None
+
+
+def _place(model: CostModel, single: Member, opened: list[_Open], alone: Alone) -> None:
+    """Puts one query where it costs least."""
+    card = model.cardinalities
+    wanted = model.shapes.attributes(single.shape)
+    ranked = []
+    for i, o in enumerate(opened):
+        usable = wanted & o.attributes
+        common = sum(
+            card.rate(leaf) * card.fraction(leaf, bits & o.leaf_bits[leaf])
+            for leaf, bits in zip(single.shape.leaves, single.bits, strict=True)
+            if any(leaf == at for at, _ in usable)
+        )
+        if usable:
+            ranked.append((-common, i))
+    (uid,) = single.uids
+    by_itself = alone(uid)
+    best = (by_itself.cost, -1, by_itself.trees[0][1])
+    for _, i in sorted(ranked)[:TRIED]:
+        group = opened[i].shared
+        known = next((root for m, root in opened[i].trees if m.shape == single.shape), -1)
+        root = known if known >= 0 else best_tree(model, single, group)
+        one = Shared(model, [(single, root)])
+        price = one.cost() + group.absorption(one)
+        if price < best[0] * (1 - TOLERANCE):
+            best = (price, i, root)
+    if best[1] >= 0:
+        opened[best[1]].add(single, best[2])
+    else:
+        opened.append(_Open(model, by_itself.trees, by_itself))
+
+
+def _reorder_neighbours(model: CostModel, o: _Open, wanted: set[tuple[int, str]]) -> None:
+    """Reorders the group, or in a large one only the shapes that have most attributes in common with the changes."""
+    if len(o.trees) <= NEIGHBOURS // 2:
+        if len({m.shape for m, _ in o.trees}) == len(o.trees):
+            members = sorted((m for m, _ in o.trees), key=lambda m: m.shape.text)
+            roots = {m.shape: root for m, root in o.trees}
+            found = ordered(model, members, roots)
+            if o.same is None or found.cost < o.same.cost * (1 - TOLERANCE):
+                o.trees, o.same = list(found.trees), found
+        return
+    near = []
+    for i, (member, _) in enumerate(o.trees):
+        common = len(wanted & model.shapes.attributes(member.shape))
+        if len(member.shape.leaves) > 2 and common > 2:
+            near.append((-common, member.shape.text, i))
+    group = o.shared
+    changed = False
+    trees = list(o.trees)
+    for _, _, i in sorted(near)[:NEIGHBOURS]:
+        member, root = trees[i]
+        better = best_tree(model, member, group, root)
+        if better != root:
+            group.remove(root)
+            group.add(member, better)
+            trees[i] = (member, better)
+            changed = True
+    if changed:
+        before, after = o.closed(), cluster(model, trees)
+        if after.cost < before.cost * (1 - TOLERANCE):
+            o.trees, o.same = trees, after
+        else:
+            o.same = before

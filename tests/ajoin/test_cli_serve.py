@@ -1,0 +1,114 @@
+"""`ajoin serve` as a process of its own: it says where it listens, ends when told to, and remembers."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ajoin.cli import app
+from ajoin.client import Client
+
+
+@contextmanager
+def serving(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address, once it listens."""
+    command = [
+        sys.executable, "-c", "from ajoin.cli import main; main()",
+        "serve", "--json", "--set", "executor=local",
+        "--listen", "127.0.0.1:0", "--state-dir", str(folder / "state"), "--epoch-interval", "0.05",
+        "--batch-interval", "0.05", *flags,
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            assert first, process.stderr and process.stderr.read()
+            yield process, json.loads(first)["listening"]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_told_to_stop_and_recovers(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, "--demo-streams") as (process, address):
+        with Client(address) as client:
+            assert [s.schema.name for s in client.streams()] == ["C", "R", "V", "W"]
+            client.create_query(
+                "SELECT V.vID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)", id="q1"
+            )
+            assert len(client.results("q1", limit=3, timeout=60)) == 3
+        process.send_signal(number)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    with serving(tmp_path, "--demo-streams") as (_, address), Client(address) as client:
+        assert client.query("q1").rows >= 3
+        assert len(client.streams()) == 4
+
+
+def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, address):
+        done = CliRunner().invoke(
+            app,
+            ["serve", "--set", "executor=local", "--listen", address, "--state-dir", str(tmp_path / "other")],
+        )
+    assert done.exit_code == 1
+    assert "ADDRESS_IN_USE" in done.stderr
+
+
+def test_a_state_directory_belongs_to_one_process(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        flags = ["--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")]
+        done = CliRunner().invoke(app, ["serve", "--set", "executor=local", *flags])
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1].startswith("error ")
+
+
+def test_the_configuration_is_printed_with_its_origins(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("partitions = 3\n")
+    arguments = [
+        "serve",
+        "--print-config",
+        "--config",
+        str(file),
+        "--epoch-interval",
+        "2",
+        "--set",
+        "verbose=yes",
+    ]
+    text = CliRunner().invoke(app, arguments, env={"AJOIN_BATCH_INTERVAL": "4"}).stdout
+    assert f"partitions = 3                # {file}" in text
+    printed: Any = json.loads(
+        CliRunner().invoke(app, [*arguments, "--json"], env={"AJOIN_BATCH_INTERVAL": "4"}).stdout
+    )
+    assert printed["settings"]["epoch_interval"] == 2.0
+    assert printed["settings"]["verbose"] is True
+    assert printed["origins"]["epoch_interval"] == "flag"
+    assert printed["origins"]["batch_interval"] == "environment AJOIN_BATCH_INTERVAL"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--set", "partition=3"], "partitions"),
+        (["--set", "partitions"], "key=value"),
+        (["--partitions", "0"], "partitions"),
+        (["--listen", "here"], "host:port"),
+        (["--config", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_a_wrong_configuration_ends_with_2(flags: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, ["serve", "--print-config", *flags])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error CONFIG_")
+    assert words in done.stderr
