@@ -214,9 +214,7 @@ class AsyncClient:
         outputs = (await self.query(id)).outputs
         collector = Collector(outputs, cursor, limit, until)
         follow = limit is not None or until is not None
-        async for item in self.subscribe(
-            id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout
-        ):
+        async for item in self.subscribe(id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout):
             if collector.take(item):
                 break
         return collector.results
@@ -253,9 +251,7 @@ class AsyncClient:
 
     async def scale(self, partitions: int) -> int:
         """Scale out or in; returns the plan version."""
-        return int(
-            (await self._call(self._plan.Scale, plan_pb2.ScaleRequest(partitions=partitions))).plan_version
-        )
+        return int((await self._call(self._plan.Scale, plan_pb2.ScaleRequest(partitions=partitions))).plan_version)
 
     async def split(self, partition: int, ways: int) -> int:
         """Scale one partition up (ways = 1: back down); returns the plan version."""

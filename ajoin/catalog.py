@@ -136,11 +136,7 @@ def _check_time(schema: StreamSchema) -> None:
         else "declare a TIMESTAMP column (or BIGINT milliseconds)"
     )
     if column is None:
-        what = (
-            f"names {_shown(schema.time)}, which is no column"
-            if schema.time
-            else "names no event-time column"
-        )
+        what = f"names {_shown(schema.time)}, which is no column" if schema.time else "names no event-time column"
         raise InvalidRequest(f"stream {schema.name!r} {what}", reason="TIME_COLUMN_MISSING", hint=hint)
     if column.type not in TIME_TYPES:
         raise InvalidRequest(

@@ -213,9 +213,7 @@ class Client:
         outputs = self.query(id).outputs
         collector = Collector(outputs, cursor, limit, until)
         follow = limit is not None or until is not None
-        for item in self.subscribe(
-            id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout
-        ):
+        for item in self.subscribe(id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout):
             if collector.take(item):
                 break
         return collector.results
@@ -229,9 +227,7 @@ class Client:
         """
         return str(self._call(self._plan.Explain, requests.explain(id, sql, format)).text)
 
-    def watch_plan(
-        self, *, after_version: int | None = None, timeout: float | None = None
-    ) -> Iterator[PlanEvent]:
+    def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> Iterator[PlanEvent]:
         """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
         request = plan_pb2.WatchPlanRequest(after_version=after_version)
         for response in self._items(self._plan.WatchPlan(request, timeout=timeout)):

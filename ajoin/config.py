@@ -46,17 +46,11 @@ class Settings(BaseSettings):
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
     )
     spark_master: str = Field("local[*]", description="Spark master URL")
-    partitions: int = Field(
-        default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions"
-    )
-    batch_interval: float = Field(
-        1.0, ge=0, description="seconds in which requests are collected into one batch"
-    )
+    partitions: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions")
+    batch_interval: float = Field(1.0, ge=0, description="seconds in which requests are collected into one batch")
     epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")
     idle_interval: float = Field(2.0, ge=0, description="most seconds between two epoch starts without data")
-    optimize_period: float = Field(
-        10.0, ge=0, description="seconds between two optimizer runs; 0: only on request"
-    )
+    optimize_period: float = Field(10.0, ge=0, description="seconds between two optimizer runs; 0: only on request")
     retention_epochs: int = Field(10_000, ge=1, description="epochs a query's result log keeps")
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
     allowed_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
@@ -68,9 +62,7 @@ class Settings(BaseSettings):
     max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
     verbose: bool = Field(False, description="show what Spark logs")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="this platform's own log"
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="this platform's own log")
 
     @property
     def limits(self) -> Limits:
@@ -92,9 +84,7 @@ class Settings(BaseSettings):
     @field_validator("allowed_roots", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        )
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -188,9 +178,7 @@ def _read(path: Path | None) -> Mapping[str, Any]:
             f"cannot read the configuration file {path}: {failure.strerror}", reason="CONFIG_INVALID"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise InvalidRequest(
-            f"{path or DEFAULT_FILE} is not valid TOML: {failure}", reason="CONFIG_INVALID"
-        ) from None
+        raise InvalidRequest(f"{path or DEFAULT_FILE} is not valid TOML: {failure}", reason="CONFIG_INVALID") from None
 
 
 def _unknown(key: str, origin: str) -> InvalidRequest:

@@ -212,9 +212,7 @@ def item_from_pb(message: results_pb2.SubscribeResponse) -> Batch | Progress:
 
 
 def plan_event_to_pb(event: PlanEvent) -> plan_pb2.PlanChange:
-    return plan_pb2.PlanChange(
-        version=event.version, epoch=event.epoch, changes=event.changes, plan=event.plan
-    )
+    return plan_pb2.PlanChange(version=event.version, epoch=event.epoch, changes=event.changes, plan=event.plan)
 
 
 def plan_event_from_pb(message: plan_pb2.PlanChange) -> PlanEvent:
@@ -293,8 +291,7 @@ def statistics_to_pb(statistics: Statistics) -> admin_pb2.GetStatisticsResponse:
 def statistics_from_pb(message: admin_pb2.GetStatisticsResponse) -> Statistics:
     return Statistics(
         tuple(
-            EpochStatistics(m.epoch, m.committed_at_ms, m.tuples, m.rows, dict(m.stage_seconds))
-            for m in message.epochs
+            EpochStatistics(m.epoch, m.committed_at_ms, m.tuples, m.rows, dict(m.stage_seconds)) for m in message.epochs
         ),
         tuple(
             StreamStatistics(m.name, m.tuples, m.tuples_per_second, m.late_dropped, m.dead_letters)

@@ -113,9 +113,7 @@ class EngineThread:
         if self.state in (State.STARTING, State.RUNNING):
             self._graceful = graceful
             self._enter(State.STOPPING)
-        self.mailbox.close(
-            Unavailable("the platform is stopping", reason="STOPPING", hint="try again when it is back")
-        )
+        self.mailbox.close(Unavailable("the platform is stopping", reason="STOPPING", hint="try again when it is back"))
         if self._thread.ident is not None:
             self._thread.join()
         elif self.state == State.STOPPING:

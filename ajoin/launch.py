@@ -86,9 +86,7 @@ def _optimize(platform: Platform, period: float, ended: threading.Event) -> None
 
 def configure_logging(settings: Settings) -> None:
     """This platform's own log goes to stderr, in lowercase fragments with values as fields."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
-    )
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
     if not settings.verbose:
         for noisy in ("py4j", "pyspark", "grpc", "asyncio"):
             logging.getLogger(noisy).setLevel(logging.ERROR)

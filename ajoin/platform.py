@@ -100,9 +100,7 @@ class Platform:
     def delete_stream(self, name: str) -> Future[None]:
         return self._command(lambda: self._engine.delete_stream(name))
 
-    def create_queries(
-        self, wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]]
-    ) -> Future[list[Outcome]]:
+    def create_queries(self, wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]]) -> Future[list[Outcome]]:
         """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error."""
         arrived = self._clock()
         schemas = self._engine.schemas()
@@ -214,9 +212,7 @@ class Platform:
             self._thread.mailbox.put(Controls(tuple(items), arrived, future))
         return future
 
-    def _compile(
-        self, id: str, sql: str, sinks: Sequence[ConnectorSpec], schemas: Mapping[str, StreamSchema]
-    ) -> Item:
+    def _compile(self, id: str, sql: str, sinks: Sequence[ConnectorSpec], schemas: Mapping[str, StreamSchema]) -> Item:
         try:
             if id:
                 catalog.check_name("query id", id)

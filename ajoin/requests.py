@@ -137,7 +137,5 @@ def force_order(id: str, order: Order) -> plan_pb2.ForceOrderRequest:
 
 def named(what: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
-        raise InvalidRequest(
-            f"{what} is {name!r}", reason="UNKNOWN_NAME", hint="known are: " + ", ".join(known)
-        )
+        raise InvalidRequest(f"{what} is {name!r}", reason="UNKNOWN_NAME", hint="known are: " + ", ".join(known))
     return known[name]

@@ -125,9 +125,7 @@ class Collector:
     everything there is.
     """
 
-    def __init__(
-        self, outputs: Sequence[str], start: Cursor | None, limit: int | None, until: int | None
-    ) -> None:
+    def __init__(self, outputs: Sequence[str], start: Cursor | None, limit: int | None, until: int | None) -> None:
         self._outputs = outputs
         self._limit = limit
         self._until = until

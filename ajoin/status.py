@@ -37,9 +37,7 @@ CODES: dict[type[e.AJoinError], grpc.StatusCode] = {
     e.InternalError: grpc.StatusCode.INTERNAL,
 }
 
-_CLASSES: dict[int, type[e.AJoinError]] = {
-    code.value[0]: cls for cls, code in CODES.items() if cls is not e.SqlError
-}
+_CLASSES: dict[int, type[e.AJoinError]] = {code.value[0]: cls for cls, code in CODES.items() if cls is not e.SqlError}
 _CLASSES |= {
     grpc.StatusCode.DEADLINE_EXCEEDED.value[0]: e.Unavailable,
     grpc.StatusCode.CANCELLED.value[0]: e.Unavailable,

@@ -1,12 +1,13 @@
 """The weights of the cost model, measured on the machine that will run the plans.
 
-The cost of a stage is linear in what it does: tuples indexed, keys intersected, combinations expanded, tuples exchanged, calls made.
-So a few small runs of known size and their times determine the weights by least squares; weights cannot be negative, and
-a weight the runs cannot tell apart from noise falls to zero together with its term (`fit`).
+The cost of a stage is linear in what it does: tuples indexed, keys intersected, combinations expanded, tuples
+exchanged, calls made. So a few small runs of known size and their times determine the weights by least squares;
+weights cannot be negative, and a weight the runs cannot tell apart from noise falls to zero together with its term
+(`fit`).
 
-Nothing here reads a clock or a file. The caller measures (`PROBES` says what), stores the result under `machine_key` and reads it
-back the next time: the measurement is done once per machine. `correlation` tells how well predicted and measured times of
-real stages agree; it is reported by the benchmark and can be watched in operation.
+Nothing here reads a clock or a file. The caller measures (`PROBES` says what), stores the result under `machine_key`
+and reads it back the next time: the measurement is done once per machine. `correlation` tells how well predicted and
+measured times of real stages agree; it is reported by the benchmark and can be watched in operation.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ def fit(runs: Sequence[tuple[Work, float]]) -> Calibration:
     return Calibration(weights, correlation(work @ found, seconds))
 
 
-def correlation(predicted: Sequence[float] | NDArray[np.float64], measured: Sequence[float] | NDArray[np.float64]) -> float:
+def correlation(
+    predicted: Sequence[float] | NDArray[np.float64], measured: Sequence[float] | NDArray[np.float64]
+) -> float:
     """Pearson's coefficient; 0 when one of the two does not vary."""
     x, y = np.asarray(predicted, dtype=np.float64), np.asarray(measured, dtype=np.float64)
     if len(x) < 2 or x.std() == 0 or y.std() == 0:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from optimizer.plan import Attribute, KeyPart, Leaf
-from optimizer.shapes import Columns, Shapes, Typed
+from optimizer.shapes import Shapes
 from optimizer.statistics import StatisticsModel
 
 Number = Any  # a float, or an array of floats when many candidates are priced at once
@@ -50,8 +51,9 @@ class Cardinalities:
         self.stats = stats
         self._rows: dict[int, int] = {}
         self._rates: dict[int, float] = {}
-        self._keys: dict[tuple[int, Columns], tuple[float, float]] = {}
+        self._keys: dict[int, tuple[float, float]] = {}
         self._bases: dict[int, float] = {}
+        self._pairs: dict[str, float] = {}
 
     def rows(self, leaf: int) -> int:
         found = self._rows.get(leaf)
@@ -68,14 +70,15 @@ class Cardinalities:
             found = self._rates[leaf] = self.stats.rate(self.shapes.leaf_of(leaf).stream)
         return found
 
-    def keys(self, leaf: int, columns: Columns, fraction: Number) -> Number:
-        """Distinct keys of an index over this fraction of the leaf's tuples."""
-        known = self._keys.get((leaf, columns))
+    def keys(self, index: int, fraction: Number) -> Number:
+        """Distinct keys of an index over this fraction of its leaf's tuples."""
+        known = self._keys.get(index)
         if known is None:
-            at = self.shapes.leaf_of(leaf)
-            distinct = self.stats.distinct_keys(at, tuple(c for c, _ in columns))
+            about = self.shapes.indexes[index]
+            at = self.shapes.leaf_of(about.leaf)
+            distinct = self.stats.distinct_keys(at, tuple(c for c, _ in about.columns))
             per_key = max(self.stats.tuples(at.stream) / distinct, 1.0)
-            known = self._keys[leaf, columns] = (distinct, per_key)
+            known = self._keys[index] = (distinct, per_key)
         distinct, per_key = known
         return distinct * (1.0 - (1.0 - fraction) ** per_key)
 
@@ -86,20 +89,27 @@ class Cardinalities:
             result = result * f
         return result * seconds ** (len(fractions) - 1)
 
-    def participants(
-        self, join: int, key: tuple[Typed, ...], fractions: Sequence[Number], seconds: Number, xp: Xp
-    ) -> Number:
-        """Entries that a re-indexing of the join by `key` walks: tuples of the one leaf that has the key.
+    def participants(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+        """Entries that a re-indexing walks: tuples of the one leaf that has the key.
 
         When the key takes attributes from several leaves, their combinations have to be laid out.
         """
-        results = self.combinations(join, fractions, seconds)
-        holders = {self.shapes.leaf_id(a.leaf) for a, _ in key}
-        if len(holders) > 1:
+        about = self.shapes.exchanges[exchange]
+        results = self.combinations(about.join, fractions, seconds)
+        if about.holder < 0:
             return results
-        (leaf,) = holders
-        tuples = self.rate(leaf) * fractions[self.shapes.joins[join].leaves.index(leaf)] + 1e-12
+        leaf = self.shapes.indexes[about.holder].leaf
+        tuples = self.rate(leaf) * fractions[about.position] + 1e-12
         return tuples * (1.0 - xp.exp(-results / tuples))
+
+    def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+        """Distinct keys after re-indexing: those of the part of the leaf that took part in the join."""
+        moved = self.participants(exchange, fractions, seconds, xp)
+        holder = self.shapes.exchanges[exchange].holder
+        if holder < 0:
+            return moved
+        rate = self.rate(self.shapes.indexes[holder].leaf)
+        return self.keys(holder, xp.minimum(moved / rate, 1.0) if rate else moved)
 
     def _base(self, join: int) -> float:
         found = self._bases.get(join)
@@ -109,25 +119,34 @@ class Cardinalities:
             found = self._bases[join] = rates * self.selectivity(j.edges)
         return found
 
-    def selectivity(self, edges: Iterable[KeyPart], corrected: bool = True) -> float:
+    def selectivity(self, edges: frozenset[KeyPart], corrected: bool = True) -> float:
         """The probability that a combination of tuples satisfies all the equalities."""
-        by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}
-        for e in sorted(edges):
-            by_pair.setdefault((e.left.leaf, e.right.leaf), []).append(e)
-        same = _Classes()
         result = 1.0
-        for (left, right), parts in by_pair.items():
-            new = [p for p in parts if same.unite(p.left, p.right)]
-            if not new:
-                continue
-            distinct = max(
-                self.stats.distinct_keys(left, tuple(p.left.column for p in new)),
-                self.stats.distinct_keys(right, tuple(p.right.column for p in new)),
-            )
-            result /= distinct
+        for name, parts in independent(edges):
             if corrected:
-                result *= self.stats.ratio(ratio_key(new))
+                known = self._pairs.get(name)
+                if known is None:
+                    known = self._pairs[name] = self._pair(parts) * self.stats.ratio(name)
+                result *= known
+            else:
+                result *= self._pair(parts)
         return result
+
+    def _pair(self, parts: tuple[KeyPart, ...]) -> float:
+        left = self.stats.distinct_keys(parts[0].left.leaf, tuple(p.left.column for p in parts))
+        right = self.stats.distinct_keys(parts[0].right.leaf, tuple(p.right.column for p in parts))
+        return 1.0 / max(left, right)
+
+
+@lru_cache(maxsize=65536)
+def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ...]], ...]:
+    """Per pair of leaves the equalities that say something new, and their name; what earlier pairs imply is left out."""
+    by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}
+    for e in sorted(edges):
+        by_pair.setdefault((e.left.leaf, e.right.leaf), []).append(e)
+    same = _Classes()
+    found = (tuple(p for p in parts if same.unite(p.left, p.right)) for parts in by_pair.values())
+    return tuple((ratio_key(parts), parts) for parts in found if parts)
 
 
 def ratio_key(parts: Iterable[KeyPart]) -> str:

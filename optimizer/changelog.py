@@ -160,9 +160,7 @@ def apply(old: Plan, changelog: Changelog) -> Plan:
         Partitioning(bounds, tuple(sorted(splits.items()))),
     )
     said = tuple(
-        e
-        for e in changelog.entries
-        if isinstance(e, SubplanRemoved | SubplanAdded | GroupRemoved | GroupAdded)
+        e for e in changelog.entries if isinstance(e, SubplanRemoved | SubplanAdded | GroupRemoved | GroupAdded)
     )
     if said != tuple(_consequences(old, new)):
         raise _misfit(old, changelog, "its subplans and groups do not follow from its queries")

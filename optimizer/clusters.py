@@ -1,7 +1,7 @@
 """A query group while the optimizer still thinks about it: members with trees, and what they cost together.
 
-Groups share nothing, so a plan under construction is just a list of clusters, its cost the sum of theirs, and every decision is
-a comparison of the clusters before and after it.
+Groups share nothing, so a plan under construction is just a list of clusters, its cost the sum of theirs, and every
+decision is a comparison of the clusters before and after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Singles = Mapping[str, Member]
 
 @dataclass(frozen=True)
 class Cluster:
-    """`trees` is sorted by shape, one entry per shape."""
+    """`trees` is sorted by shape. The optimizer gives each shape one order; a plan that was forced may have several."""
 
     trees: tuple[Tree, ...]
     cost: float
@@ -31,7 +31,12 @@ class Cluster:
 
     @cached_property
     def roots(self) -> Mapping[Shape, int]:
-        return {member.shape: root for member, root in self.trees}
+        """Per shape the order that most of its queries have."""
+        found: dict[Shape, Tree] = {}
+        for member, root in self.trees:
+            if member.shape not in found or len(found[member.shape][0].uids) < len(member.uids):
+                found[member.shape] = (member, root)
+        return {shape: root for shape, (_, root) in found.items()}
 
     @cached_property
     def leaf_bits(self) -> Mapping[int, int]:
@@ -62,7 +67,7 @@ def together(members: Sequence[Member]) -> Member:
 
 
 def cluster(model: CostModel, trees: Iterable[Tree]) -> Cluster:
-    ordered = tuple(sorted(trees, key=lambda t: t[0].shape.text))
+    ordered = tuple(sorted(trees, key=lambda t: (t[0].shape.text, t[0].uids)))
     return Cluster(ordered, model.cost(ordered))
 
 
@@ -84,20 +89,3 @@ def merged(model: CostModel, a: Cluster, b: Cluster) -> Cluster:
             leading = known[1] if len(known[0].uids) >= len(member.uids) else root
             members[member.shape] = (known[0].plus(member), leading)
     return cluster(model, members.values())
-
-
-def split_off(model: CostModel, singles: Singles, c: Cluster, uid: str) -> Cluster | None:
-    """The cluster without one query, orders unchanged; None when nothing is left."""
-    rest = [u for u in c.uids if u != uid]
-    if not rest:
-        return None
-    shape = singles[uid].shape
-    trees: list[Tree] = []
-    for member, root in c.trees:
-        if member.shape == shape:
-            left = [singles[u] for u in member.uids if u != uid]
-            if left:
-                trees.append((together(left), root))
-        else:
-            trees.append((member, root))
-    return cluster(model, trees)

@@ -28,8 +28,7 @@ ENTRIES: Mapping[str, type[Entry]] = {entry.__name__: entry for entry in get_arg
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     table = _Writer()
     placements = [
-        {"uid": p.uid, "group": p.group, "slot": p.slot, "root": table.number(p.root)}
-        for p in plan.placements
+        {"uid": p.uid, "group": p.group, "slot": p.slot, "root": table.number(p.root)} for p in plan.placements
     ]
     return {
         "format": FORMAT,

@@ -13,11 +13,11 @@ A group pays for each thing once, however many of its queries use it:
   queries want. Queries that want different tuples make each other's combinations be looked at (Figure 6: 6*6 against
   3*3 + 3*3); that is the price of sharing, and the reason for groups.
 
-Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per second
-unless the weights were calibrated (`calibration`), then in seconds of work per second.
+Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per
+second unless the weights were calibrated (`calibration`), then in seconds of work per second.
 
-`fixed` is what every index, exchange and join costs whatever its size: a kernel call, a bucket, a task's bookkeeping. The paper
-has no such term; with many small groups it is what keeps them from being too small.
+`fixed` is what every index, exchange and join costs whatever its size: a kernel call, a bucket, a task's bookkeeping.
+The paper has no such term; with many small groups it is what keeps them from being too small.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optimizer.cardinality import ARRAY, SCALAR, Cardinalities, Number
-from optimizer.shapes import Exchange, Index, Shape, Typed, columns
+from optimizer.cardinality import ARRAY, SCALAR, Cardinalities, Number, Xp
+from optimizer.shapes import Shape, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class _Use:
 class Shared:
     """One group with its trees, taken apart into what is paid once. Mutable, for the search that made it.
 
-    `remove` takes a tree out but leaves its columns in the unions (they cannot be subtracted), so the cost is exact only
-    for groups built by adding.
+    `remove` takes a tree out but leaves its columns in the unions (they cannot be subtracted), so the cost is exact
+    only for groups built by adding.
     """
 
     def __init__(self, model: CostModel, trees: Iterable[Tree] = ()) -> None:
@@ -94,8 +94,8 @@ class Shared:
         self.leaf_bits: dict[int, int] = {}
         self.joins: dict[int, _Use] = {}
         self.sinks: dict[int, _Use] = {}
-        self.indexes: dict[Index, int] = {}
-        self.exchanges: dict[Exchange, int] = {}
+        self.indexes: dict[int, int] = {}
+        self.exchanges: dict[int, int] = {}
         self._fractions: dict[int, float] = {}
         self._keys: dict[int, float] = {}
         for member, root in trees:
@@ -104,17 +104,18 @@ class Shared:
     # -- building --------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, root: int) -> None:
-        table = self.model.shapes.joins
+        table, uses, indexes, exchanges = self.model.shapes.joins, self.joins, self.indexes, self.exchanges
         own = dict(zip(member.shape.leaves, member.bits, strict=True))
         self._widen(own)
         for number in table[root].subtree:
             join = table[number]
-            self._use(self.joins, number, [own[leaf] for leaf in join.leaves], member.seconds)
+            bits = [own[leaf] for leaf in join.leaves]
+            self._use(uses, number, bits, member.seconds)
             for index in join.indexes:
-                self.indexes[index] = self.indexes.get(index, 0) + 1
+                indexes[index] = indexes.get(index, 0) + 1
             for exchange in join.exchanges:
-                self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
-        self._use(self.sinks, root, [own[leaf] for leaf in table[root].leaves], member.seconds)
+                exchanges[exchange] = exchanges.get(exchange, 0) + 1
+        self._use(self.sinks, root, bits, member.seconds)
 
     def remove(self, root: int) -> None:
         table = self.model.shapes.joins
@@ -144,9 +145,7 @@ class Shared:
         self._keys.clear()
 
     @staticmethod
-    def _use(
-        uses: dict[int, _Use], join: int, bits: Sequence[int], seconds: float, members: int = 1
-    ) -> None:
+    def _use(uses: dict[int, _Use], join: int, bits: Sequence[int], seconds: float, members: int = 1) -> None:
         use = uses.get(join)
         if use is None:
             uses[join] = _Use(list(bits), seconds, members)
@@ -178,10 +177,11 @@ class Shared:
         change = 0.0
         mine: dict[int, int] = {}
         counted: dict[int, list[int]] = {}
-        for leaf, _ in self.indexes:
-            mine[leaf] = mine.get(leaf, 0) + 1
+        about = model.shapes.indexes
+        for index in self.indexes:
+            mine[about[index].leaf] = mine.get(about[index].leaf, 0) + 1
         for index in other.indexes:
-            theirs = counted.setdefault(index[0], [0, 0])
+            theirs = counted.setdefault(about[index].leaf, [0, 0])
             theirs[0] += 1
             theirs[1] += index in self.indexes
         for leaf, (theirs_n, common) in counted.items():
@@ -197,8 +197,9 @@ class Shared:
                 change -= other.intersection(number)
         for exchange in other.exchanges:
             if exchange in self.exchanges:
-                both = self._both(self.joins[exchange[0]], other.joins[exchange[0]])
-                together = model.exchange(exchange, model.fractions(exchange[0], both.bits), both.seconds)
+                join = model.shapes.exchanges[exchange].join
+                both = self._both(self.joins[join], other.joins[join])
+                together = model.exchange(exchange, model.fractions(join, both.bits), both.seconds)
                 change += together - self.exchange(exchange) - other.exchange(exchange)
         for number, use in other.sinks.items():
             if number in self.sinks:
@@ -217,13 +218,14 @@ class Shared:
             found = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
         return found
 
-    def index(self, index: Index) -> float:
-        return float(self.model.index(index[0], self.fraction(index[0])))
+    def index(self, index: int) -> float:
+        leaf = self.model.shapes.indexes[index].leaf
+        return float(self.model.index(leaf, self.fraction(leaf)))
 
-    def exchange(self, exchange: Exchange) -> float:
-        use = self.joins[exchange[0]]
-        fractions = self.model.fractions(exchange[0], use.bits)
-        return float(self.model.exchange(exchange, fractions, use.seconds))
+    def exchange(self, exchange: int) -> float:
+        join = self.model.shapes.exchanges[exchange].join
+        use = self.joins[join]
+        return float(self.model.exchange(exchange, self.model.fractions(join, use.bits), use.seconds))
 
     def intersection(self, join: int) -> float:
         w = self.model.weights
@@ -244,18 +246,18 @@ class Shared:
         found = self._keys.get(join)
         if found is None:
             j = self.model.shapes.joins[join]
-            left = self._side_keys(j.left, j.left_key, j.exchange_left)
-            right = self._side_keys(j.right, j.right_key, j.exchange_right)
-            found = self._keys[join] = min(left, right)
+            found = self._keys[join] = min(self._side_keys(j.left), self._side_keys(j.right))
         return found
 
-    def _side_keys(self, side: int, key: tuple[Typed, ...], exchanged: bool) -> float:
-        if side not in self.model.shapes.joins:
-            return float(self.model.cardinalities.keys(side, columns(key), self.fraction(side)))
-        if not exchanged:
-            return self.keys(side)
-        use = self.joins[side]
-        return float(self.model.exchanged_keys(side, key, self.model.fractions(side, use.bits), use.seconds))
+    def _side_keys(self, side: Side) -> float:
+        card = self.model.cardinalities
+        if side.index >= 0:
+            return float(card.keys(side.index, self.fraction(side.input)))
+        if side.exchange < 0:
+            return self.keys(side.input)
+        use = self.joins[side.input]
+        fractions = self.model.fractions(side.input, use.bits)
+        return float(card.exchanged_keys(side.exchange, fractions, use.seconds, SCALAR))
 
 
 def _decrease(counts: dict[Any, int], key: Any) -> None:
@@ -283,54 +285,35 @@ class CostModel:
     def index(self, leaf: int, fraction: Number) -> Number:
         return self.weights.index * self.cardinalities.rate(leaf) * fraction + self.weights.fixed
 
-    def exchange(self, exchange: Exchange, fractions: Sequence[Number], seconds: Number) -> Number:
-        xp = SCALAR if isinstance(fractions[0], float) else ARRAY
-        moved = self.cardinalities.participants(*exchange, fractions, seconds, xp)
+    def exchange(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp = SCALAR) -> Number:
+        moved = self.cardinalities.participants(exchange, fractions, seconds, xp)
         return self.weights.exchange * moved + self.weights.fixed
 
     def materialization(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
         return self.weights.materialization * self.cardinalities.combinations(join, fractions, seconds)
 
-    def exchanged_keys(
-        self, join: int, key: tuple[Typed, ...], fractions: Sequence[Number], seconds: Number
-    ) -> Number:
-        """Distinct keys of a joined input after re-indexing: the part of its leaf that took part in the join."""
-        xp = SCALAR if isinstance(fractions[0], float) else ARRAY
-        card = self.cardinalities
-        moved = card.participants(join, key, fractions, seconds, xp)
-        holders = sorted({self.shapes.leaf_id(a.leaf) for a, _ in key})
-        if len(holders) > 1:
-            return moved
-        fraction = xp.minimum(moved / card.rate(holders[0]) if card.rate(holders[0]) else moved, 1.0)
-        return card.keys(holders[0], columns(key), fraction)
-
-    def tree_cost(self, root: int, fractions: dict[int, Number], seconds: Number) -> Number:
+    def tree_cost(self, root: int, fractions: Mapping[int, Number], seconds: Number) -> Number:
         """COST of one tree as a group of its own, for many sets of queries at once: fractions may be arrays.
 
         The same sum as `Shared.cost` for a single member; a test holds them together.
         """
-        w, card = self.weights, self.cardinalities
-        array = not isinstance(seconds, float)
-        xp = ARRAY if array else SCALAR
+        w, card, joins = self.weights, self.cardinalities, self.shapes.joins
+        xp = SCALAR if isinstance(seconds, float) else ARRAY
         total: Number = 0.0
         keys: dict[int, Number] = {}
-        for number in self.shapes.joins[root].subtree:
-            join = self.shapes.joins[number]
+        for number in joins[root].subtree:
             sides = []
-            for side, key, exchanged in (
-                (join.left, join.left_key, join.exchange_left),
-                (join.right, join.right_key, join.exchange_right),
-            ):
-                if side not in self.shapes.joins:
-                    total = total + self.index(side, fractions[side])
-                    sides.append(card.keys(side, columns(key), fractions[side]))
-                elif exchanged:
-                    below = [fractions[leaf] for leaf in self.shapes.joins[side].leaves]
-                    total = total + self.exchange((side, key), below, seconds)
-                    sides.append(self.exchanged_keys(side, key, below, seconds))
+            for side in (joins[number].left, joins[number].right):
+                if side.index >= 0:
+                    total = total + self.index(side.input, fractions[side.input])
+                    sides.append(card.keys(side.index, fractions[side.input]))
+                elif side.exchange >= 0:
+                    below = [fractions[leaf] for leaf in joins[side.input].leaves]
+                    total = total + self.exchange(side.exchange, below, seconds, xp)
+                    sides.append(card.exchanged_keys(side.exchange, below, seconds, xp))
                 else:
-                    sides.append(keys[side])
+                    sides.append(keys[side.input])
             keys[number] = xp.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
-        leaves = self.shapes.joins[root].leaves
+        leaves = joins[root].leaves
         return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

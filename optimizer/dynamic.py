@@ -1,19 +1,21 @@
 """The cheapest tree of one shape, by dynamic programming over connected leaf sets, next to the rest of its group.
 
-What others in the group already have (joins, indexes, exchanges) is free, so the result is the best answer to their orders;
-without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning* is kept,
-because a dearer tree with the right partitioning can save an exchange above it.
+What others in the group already have (joins, indexes, exchanges) is free, so the result is the best answer to their
+orders; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
+is kept, because a dearer tree with the right partitioning can save an exchange above it.
 
-A shape of n leaves has at most 2^n leaf sets and 3^n splits (n <= 8); chains, the usual case, have n^2 and n^3. The splits are found
-once per shape. Equal prices are decided by the tree's text, so the result does not depend on what ran before.
+A shape of n leaves has at most 2^n leaf sets and 3^n splits (n <= 8); chains, the usual case, have n^2 and n^3. The
+splits are found once per shape. Equal prices are decided by the tree's text, so the result does not depend on what
+ran before.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from optimizer.cardinality import SCALAR
 from optimizer.cost import CostModel, Member, Shared
-from optimizer.shapes import Join, Shape, Typed, columns
+from optimizer.shapes import Join, Shape, Side
 
 TOLERANCE = 1e-9
 
@@ -111,10 +113,12 @@ class _Prices:
         cost = 0.0
         for index in join.indexes:
             if g is None or g.indexes.get(index, 0) <= (index in self._own_indexes):
-                cost += model.index(index[0], self.group_fractions[index[0]])
+                leaf = model.shapes.indexes[index].leaf
+                cost += model.index(leaf, self.group_fractions[leaf])
         for exchange in join.exchanges:
             if g is None or g.exchanges.get(exchange, 0) <= (exchange in self._own_exchanges):
-                cost += model.exchange(exchange, self._below(exchange[0]), self.member.seconds)
+                below = self._below(model.shapes.exchanges[exchange].join)
+                cost += model.exchange(exchange, below, self.member.seconds)
         users = g.joins.get(join.id) if g is not None else None
         if users is None or users.members <= (join.id in self._own_joins):
             cost += model.weights.intersection * self._survivors(join) + model.weights.fixed
@@ -126,16 +130,14 @@ class _Prices:
     def _survivors(self, join: Join) -> float:
         found = self._keys.get(join.id)
         if found is None:
-            left = self._side(join.left, join.left_key, join.exchange_left)
-            right = self._side(join.right, join.right_key, join.exchange_right)
-            found = self._keys[join.id] = min(left, right)
+            found = self._keys[join.id] = min(self._side(join.left), self._side(join.right))
         return found
 
-    def _side(self, side: int, key: tuple[Typed, ...], exchanged: bool) -> float:
-        model = self.model
-        below = model.shapes.joins.get(side)
-        if below is None:
-            return float(model.cardinalities.keys(side, columns(key), self.group_fractions[side]))
-        if exchanged:
-            return float(model.exchanged_keys(side, key, self._below(side), self.member.seconds))
-        return self._survivors(below)
+    def _side(self, side: Side) -> float:
+        card = self.model.cardinalities
+        if side.index >= 0:
+            return float(card.keys(side.index, self.group_fractions[side.input]))
+        if side.exchange >= 0:
+            below = self._below(side.input)
+            return float(card.exchanged_keys(side.exchange, below, self.member.seconds, SCALAR))
+        return self._survivors(self.model.shapes.joins[side.input])

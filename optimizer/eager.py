@@ -115,9 +115,7 @@ class _Table:
         inputs += [SourceNode(leaf, group) for leaf in rest]
         return Placement(rq.uid, group, self._free_slot(group), chain(rq, inputs))
 
-    def _largest(
-        self, asked: frozenset[KeyPart], leaves: tuple[Leaf, ...], group: int | None
-    ) -> JoinNode | None:
+    def _largest(self, asked: frozenset[KeyPart], leaves: tuple[Leaf, ...], group: int | None) -> JoinNode | None:
         """The largest subplan that computes a part of the query from these leaves, in `group` if given."""
         for size in range(len(leaves), 1, -1):
             found = [

@@ -90,8 +90,7 @@ def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Fig
         "splits": [{"partition": p, "ways": w} for p, w in plan.partitioning.splits],
         "savings": asdict(what_sharing_saves(plan)),
         "groups": [
-            {"group": group, "queries": [queries[p.uid].id for p in members]}
-            for group, members in plan.groups.items()
+            {"group": group, "queries": [queries[p.uid].id for p in members]} for group, members in plan.groups.items()
         ],
         "queries": [
             {
@@ -108,9 +107,7 @@ def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Fig
     }
 
 
-def _query_document(
-    plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures
-) -> dict[str, Any]:
+def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[str, Any]:
     rq, at = queries[uid], plan.by_uid[uid]
     return {
         "id": rq.id,
@@ -134,9 +131,7 @@ def _query_document(
     }
 
 
-def _views_of(
-    plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures
-) -> dict[Node, NodeView]:
+def _views_of(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[Node, NodeView]:
     views = node_views(plan, queries, figures)
     return {node: views[node] for node in walk(plan.by_uid[uid].root)}
 

@@ -64,9 +64,7 @@ def query_text(
         f"window      {render_window(rq.query.window)}",
         f"join order  {_order(order_of(rq, at.root))}",
     ]
-    renamed = [
-        f"{s.alias} is {rq.leaf_of(s.alias)}" for s in rq.query.sources if s.alias != str(rq.leaf_of(s.alias))
-    ]
+    renamed = [f"{s.alias} is {rq.leaf_of(s.alias)}" for s in rq.query.sources if s.alias != str(rq.leaf_of(s.alias))]
     lines += _listed("streams", [", ".join(renamed)] if renamed else [])
     lines += _listed("selections", [shorten(render(e), WIDTH) for _, e in rq.query.selections])
     lines += _listed("residual", [shorten(render(e), WIDTH) for e in rq.query.residual])
@@ -127,9 +125,7 @@ def _forest(roots: list[JoinNode], views: Mapping[Node, NodeView]) -> Iterator[s
             yield from _tree(root, views, drawn, "", "")
 
 
-def _tree(
-    node: Node, views: Mapping[Node, NodeView], drawn: set[Node], first: str, rest: str
-) -> Iterator[str]:
+def _tree(node: Node, views: Mapping[Node, NodeView], drawn: set[Node], first: str, rest: str) -> Iterator[str]:
     if node in drawn:
         yield f"{first}{node}  see above"
         return

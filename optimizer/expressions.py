@@ -112,9 +112,7 @@ class Like:
     type: ColumnType = ColumnType.BOOLEAN
 
 
-Expr = (
-    ColumnRef | Literal | WindowBound | Compare | Arithmetic | Negate | And | Or | Not | IsNull | InList | Like
-)
+Expr = ColumnRef | Literal | WindowBound | Compare | Arithmetic | Negate | And | Or | Not | IsNull | InList | Like
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

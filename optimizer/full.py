@@ -1,4 +1,6 @@
-"""A plan from scratch: group the queries of each shape, merge groups across shapes, refine, and never lose to no sharing."""
+"""A plan from scratch: group the queries of each shape, merge groups across shapes, refine, and never lose to no
+sharing.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,12 @@ SMALL = 12
 """Up to so many queries every step tries all alternatives with new orders."""
 
 
-def optimize_fully(
-    model: CostModel, singles: Singles, alone: Alone, start: Sequence[Cluster] = ()
-) -> list[Cluster]:
+def optimize_fully(model: CostModel, singles: Singles, alone: Alone, start: Sequence[Cluster] = ()) -> list[Cluster]:
     """`start`: a plan to beat, if there is one."""
     by_shape: dict[Shape, list[Member]] = {}
     for uid in sorted(singles):
         by_shape.setdefault(singles[uid].shape, []).append(singles[uid])
-    clusters = [
-        c for s in sorted(by_shape, key=lambda s: s.text) for c in group_shape(model, by_shape[s])
-    ]
+    clusters = [c for s in sorted(by_shape, key=lambda s: s.text) for c in group_shape(model, by_shape[s])]
     small = len(singles) <= SMALL
     clusters = merge_thoroughly(model, clusters) if small else merge_all(model, clusters)
     if small:

@@ -1,16 +1,19 @@
 """Query groups among queries of one shape: Figure 7a of the paper.
 
-1. For every pair of queries compare the cost of running them shared with running them separately. All pairs are priced at
+1. For every pair of queries compare the cost of running them shared with running them separately. All pairs are
+  priced at
    once: the pairwise unions come from one matrix product per leaf, the cost formula works on whole matrices.
 2. Take the cheapest pair that gains by sharing as a new group, and let it grow: always by the free query that gains
    most, as long as sharing is cheaper than separate execution. Then the next pair, until no free pair gains.
 
-Greedy growth starts from pairs and cannot see a gain that needs many queries at once (ten queries that each want 30 % of
-the tuples at random: every two share little, all ten together want nearly everything only once). So the
-alternatives "everyone in one group" and "the pair that saves most first" are priced too, and the cheapest of all is taken.
+Greedy growth starts from pairs and cannot see a gain that needs many queries at once (ten queries that each want 30 %
+of the tuples at random: every two share little, all ten together want nearly everything only once). So the
+alternatives "everyone in one group" and "the pair that saves most first" are priced too, and the cheapest of all is
+taken.
 
-Pairs are quadratic, so they are looked at in blocks: the first block's groups take in whoever gains by joining them, and the
-next block is formed from those who did not. The work is linear in the number of queries as long as groups are few.
+Pairs are quadratic, so they are looked at in blocks: the first block's groups take in whoever gains by joining them,
+and the next block is formed from those who did not. The work is linear in the number of queries as long as groups are
+few.
 
 Queries with equal shape, window and columns want exactly the same; they are one query here.
 """
@@ -70,9 +73,7 @@ class _Group:
 
     __slots__ = ("cost", "seconds", "who", "words")
 
-    def __init__(
-        self, who: list[int], words: list[NDArray[np.uint64]], seconds: float, cost: float
-    ) -> None:
+    def __init__(self, who: list[int], words: list[NDArray[np.uint64]], seconds: float, cost: float) -> None:
         self.who, self.words, self.seconds, self.cost = who, words, seconds, cost
 
 

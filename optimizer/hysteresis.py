@@ -1,13 +1,14 @@
 """Is a better plan worth changing to? A change pays only if its gain outlives its price, and only if the gain lasts.
 
-Price: joined state is a cache of source buckets, so the new plan's new indexes and joins are rebuilt for the windows still
-open: their cost per second times the window. On top, one epoch runs slower. Gain: the difference in cost per second, for as long as
-the statistics behind it can be believed: until they go stale, times the confidence in them. Both are in the same unit.
+Price: joined state is a cache of source buckets, so the new plan's new indexes and joins are rebuilt for the windows
+still open: their cost per second times the window. On top, one epoch runs slower. Gain: the difference in cost per
+second, for as long as the statistics behind it can be believed: until they go stale, times the confidence in them.
+Both are in the same unit.
 
-Flapping has two guards. A wanted change must be wanted `confirmations` times in a row, so statistics that alternate from one
-optimization to the next never change the plan. If they alternate more slowly, every applied change makes the next one
-wait one doubling longer, and `calm` optimizations without a wanted change take one doubling back: a load that swings for ever changes the
-plan ever more rarely.
+Flapping has two guards. A wanted change must be wanted `confirmations` times in a row, so statistics that alternate
+from one optimization to the next never change the plan. If they alternate more slowly, every applied change makes the
+next one wait one doubling longer, and `calm` optimizations without a wanted change take one doubling back: a load
+that swings for ever changes the plan ever more rarely.
 """
 
 from __future__ import annotations
@@ -54,9 +55,7 @@ class Hysteresis:
         worth = gain * horizon_s
         total = price + c.slow_epoch_s * before
         if worth <= total:
-            return self._not_wanted(
-                f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}"
-            )
+            return self._not_wanted(f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}")
         self._wanted += 1
         self._quiet = 0
         if self._wanted < self.needed:

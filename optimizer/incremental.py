@@ -1,19 +1,20 @@
 """The next plan after a few changes: only created queries are placed, only their groups and neighbours are looked at.
 
-A created query was placed by shape alone (`eager`); now that its selectivity is known it is taken out and put where it costs
-least: into the group that gains most by it, in the best order next to that group's joins, or into a group of its own.
-Then the queries that have a join in common with a created or deleted query are reordered once, because what was worth sharing
-with it may not be any more, and the other way round. All other groups, and all other orders, stay as they are.
+A created query was placed by shape alone (`eager`); now that its selectivity is known it is taken out and put where
+it costs least: into the group that gains most by it, in the best order next to that group's joins, or into a group of
+its own. Then the queries that have a join in common with a created or deleted query are reordered once, because what
+was worth sharing with it may not be any more, and the other way round. All other groups, and all other orders, stay
+as they are.
 
-The work is proportional to the number of changes and to the size of the groups they touch; each touched group is taken apart once,
-and a placement is priced in time proportional to the query placed.
+The work is proportional to the number of changes and to the size of the groups they touch; each touched group is
+taken apart once, and a placement is priced in time proportional to the query placed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from optimizer.clusters import Cluster, Singles, cluster, ordered
+from optimizer.clusters import Cluster, Singles, cluster, ordered, together
 from optimizer.cost import CostModel, Member, Shared, Tree
 from optimizer.dynamic import TOLERANCE, best_tree
 from optimizer.refine import Alone, never_above_unshared
@@ -31,6 +32,7 @@ class _Open:
         self.trees = list(trees)
         self.same = same
         self._shared: Shared | None = None
+        self._exact = True
         self.leaf_bits: dict[int, int] = {}
         self.attributes: set[tuple[int, str]] = set()
         for member, _ in trees:
@@ -45,7 +47,7 @@ class _Open:
     def _widen(self, member: Member) -> None:
         for leaf, bits in zip(member.shape.leaves, member.bits, strict=True):
             self.leaf_bits[leaf] = self.leaf_bits.get(leaf, 0) | bits
-        self.attributes.update(self.model.shapes.attributes(member.shape))
+        self.attributes.update(member.shape.attributes)
 
     def add(self, single: Member, root: int) -> None:
         self.shared.add(single, root)
@@ -58,8 +60,21 @@ class _Open:
             self.trees.append((single, root))
         self.same = None
 
+    def reorder(self, i: int, root: int) -> None:
+        member, old = self.trees[i]
+        self.shared.remove(old)
+        self.shared.add(member, root)
+        self.trees[i] = (member, root)
+        self.same, self._exact = None, False
+
     def closed(self) -> Cluster:
-        return self.same or cluster(self.model, self.trees)
+        if self.same is None:
+            if self._shared is not None and self._exact:
+                trees = sorted(self.trees, key=lambda t: (t[0].shape.text, t[0].uids))
+                self.same = Cluster(tuple(trees), self._shared.cost())
+            else:
+                self.same = cluster(self.model, self.trees)
+        return self.same
 
 
 def optimize_incrementally(
@@ -84,17 +99,17 @@ def optimize_incrementally(
             opened.append(_Open(model, left, None))
     for uid in movers:
         _place(model, singles[uid], opened, alone)
-    wanted = {a for uid in movers for a in model.shapes.attributes(singles[uid].shape)}
-    wanted.update(a for shape in deleted for a in model.shapes.attributes(shape))
+    wanted = {a for uid in movers for a in singles[uid].shape.attributes}
+    wanted.update(a for shape in deleted for a in shape.attributes)
     for o in opened:
         if o.same is None or not o.attributes.isdisjoint(wanted):
             _reorder_neighbours(model, o, wanted)
-    return never_above_unshared([o.closed() for o in opened], alone)
+    small = [o.closed() for o in opened if o.same is None and len(o.trees) <= NEIGHBOURS]
+    others = [o.closed() for o in opened if o.closed() not in small]
+    return sorted([*never_above_unshared(small, alone), *others], key=lambda c: c.uids)
 
 
 def _without(member: Member, gone: set[str], singles: Singles) -> Member | None:
-    from optimizer.clusters import together
-
     left = [singles[u] for u in member.uids if u not in gone]
     if len(left) == len(member.uids):
         return member
@@ -104,7 +119,7 @@ def _without(member: Member, gone: set[str], singles: Singles) -> Member | None:
 def _place(model: CostModel, single: Member, opened: list[_Open], alone: Alone) -> None:
     """Puts one query where it costs least."""
     card = model.cardinalities
-    wanted = model.shapes.attributes(single.shape)
+    wanted = single.shape.attributes
     ranked = []
     for i, o in enumerate(opened):
         usable = wanted & o.attributes
@@ -144,23 +159,11 @@ def _reorder_neighbours(model: CostModel, o: _Open, wanted: set[tuple[int, str]]
         return
     near = []
     for i, (member, _) in enumerate(o.trees):
-        common = len(wanted & model.shapes.attributes(member.shape))
+        common = len(wanted & member.shape.attributes)
         if len(member.shape.leaves) > 2 and common > 2:
             near.append((-common, member.shape.text, i))
-    group = o.shared
-    changed = False
-    trees = list(o.trees)
     for _, _, i in sorted(near)[:NEIGHBOURS]:
-        member, root = trees[i]
-        better = best_tree(model, member, group, root)
+        member, root = o.trees[i]
+        better = best_tree(model, member, o.shared, root)
         if better != root:
-            group.remove(root)
-            group.add(member, better)
-            trees[i] = (member, better)
-            changed = True
-    if changed:
-        before, after = o.closed(), cluster(model, trees)
-        if after.cost < before.cost * (1 - TOLERANCE):
-            o.trees, o.same = trees, after
-        else:
-            o.same = before
+            o.reorder(i, better)

@@ -5,10 +5,11 @@ once, the exact change of the index cost follows from three matrix products per 
 
     gain = k_a * |A| + k_b * |B| - (k_a + k_b - shared) * |A ∪ B|
 
-(k: indexes on this leaf), and the joins they have in common and the combinations their sinks would expand
-together are added. That ranks the pairs; each cluster's best few partners are then priced one by one, best gain first, and
-merged when that is cheaper, the smaller into the larger. The next round begins with fewer clusters, until a round merges nothing.
-At the end the merged clusters are reordered, because new neighbours may make another order better (`ordering`).
+(k: indexes on this leaf), and the joins they have in common and the combinations their sinks would expand together
+are added. That ranks the pairs; each cluster's best few partners are then priced one by one, best gain first, and
+merged when that is cheaper, the smaller into the larger. The next round begins with fewer clusters, until a round
+merges nothing. At the end the merged clusters are reordered, because new neighbours may make another order better
+(`ordering`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ Matrix = NDArray[np.float64]
 
 
 def merge_thoroughly(model: CostModel, clusters: Sequence[Cluster]) -> list[Cluster]:
-    """Merges the pair that gains most, found by trying all pairs with new orders, until none gains. For few clusters."""
+    """Merges the pair that gains most, found by trying all pairs with new orders, until none gains.
+
+    For few clusters.
+    """
     current = sorted(clusters, key=lambda c: c.uids)
     known: dict[tuple[str, ...], Cluster] = {}
     while len(current) > 1:
@@ -126,11 +130,12 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
     n = len(clusters)
     gains: Matrix = np.zeros((n, n))
     w, card, joins = model.weights, model.cardinalities, model.shapes.joins
-    indexes: dict[int, dict[object, list[int]]] = {}
+    indexes: dict[int, dict[int, list[int]]] = {}
     shared: dict[int, list[int]] = {}
     sinks: dict[int, list[tuple[int, tuple[int, ...], float]]] = {}
     for i, c in enumerate(clusters):
-        own_indexes, own_joins = {}, {}
+        own_indexes: dict[int, None] = {}
+        own_joins: dict[int, None] = {}
         for member, root in c.trees:
             own = dict(zip(member.shape.leaves, member.bits, strict=True))
             bits = tuple(own[leaf] for leaf in joins[root].leaves)
@@ -139,8 +144,9 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
                 own_joins[number] = None
                 for index in joins[number].indexes:
                     own_indexes[index] = None
-        for leaf, key in own_indexes:
-            indexes.setdefault(leaf, {}).setdefault(key, []).append(i)
+        for index in own_indexes:
+            leaf = model.shapes.indexes[index].leaf
+            indexes.setdefault(leaf, {}).setdefault(index, []).append(i)
         for number in own_joins:
             shared.setdefault(number, []).append(i)
     for leaf, keys in indexes.items():

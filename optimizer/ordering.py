@@ -6,22 +6,22 @@
    them. Its *shared cost* SCOST is its cost over the tuples all of them want, divided by the number of those queries
    (MaxShared); for comparison the cost for one query alone is MinShared;
 2. candidates are taken by rising SCOST and substituted in all their queries (T1, T2, ...). A candidate of which a query
-   was already served in this iteration can no longer be shared as priced; its other queries wait for the next iteration,
-   where it is priced again without the lost one. (In the figure: Q3.W⋈C loses Q2 in the first iteration and is priced
-   alone in the second.)
+   was already served in this iteration can no longer be shared as priced; its other queries wait for the next
+   iteration, where it is priced again without the lost one. (In the figure: Q3.W⋈C loses Q2 in the first iteration
+   and is priced alone in the second.)
 
-What lies in different groups is never compared: the function sees one group. The paper keeps groups per join (V⋈W.G1);
-here a query lives in one group with all its joins, so a V⋈W and a W⋈C of one query are never in different
-groups, and MinShared is not an option *within* a group: equal joins of a group are one join. Executing something separately
-means leaving the group, which `grouping` decides by cost.
+What lies in different groups is never compared: the function sees one group. The paper keeps groups per join
+(V⋈W.G1); here a query lives in one group with all its joins, so a V⋈W and a W⋈C of one query are never in different
+groups, and MinShared is not an option *within* a group: equal joins of a group are one join. Executing something
+separately means leaving the group, which `grouping` decides by cost.
 
-**Polish** (`polish`). The iteration is greedy, so each shape is then reordered by exact dynamic programming over its leaf sets,
-pricing what the rest of the group already has at nothing (`dynamic`). A round of new trees is kept only if the cost of
-the whole group falls. For a group of one shape this alone gives the optimum.
+**Polish** (`polish`). The iteration is greedy, so each shape is then reordered by exact dynamic programming over its
+leaf sets, pricing what the rest of the group already has at nothing (`dynamic`). A round of new trees is kept only if
+the cost of the whole group falls. For a group of one shape this alone gives the optimum.
 
-Bushy trees, composite keys and cycles need no special case: a candidate is any two terms with at least one predicate between
-them, and its key is all predicates between them. An exchange is part of a candidate's price, so orders that keep the
-partitioning attribute win when the rest is equal.
+Bushy trees, composite keys and cycles need no special case: a candidate is any two terms with at least one predicate
+between them, and its key is all predicates between them. An exchange is part of a candidate's price, so orders that
+keep the partitioning attribute win when the rest is equal.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from optimizer.cardinality import SCALAR
 from optimizer.cost import CostModel, Member, Shared, Tree
 from optimizer.dynamic import TOLERANCE, best_tree
-from optimizer.shapes import Join, columns
+from optimizer.shapes import Join
 
 ROUNDS = 3
 FEW = 16
@@ -118,7 +119,7 @@ def iterate(model: CostModel, members: Sequence[Member], trace: list[Choice] | N
                     trace.append(Choice(iteration, text, uids, shared_cost, each))
                 join = shapes.joins[candidate]
                 for i in who:
-                    rest = [t for t in terms[i] if t not in (join.left, join.right)]
+                    rest = [t for t in terms[i] if t not in (join.left.input, join.right.input)]
                     offer(i, combinations(terms[i], 2), withdraw=True)
                     terms[i] = [*rest, candidate]
                     offer(i, combinations(terms[i], 2))
@@ -126,9 +127,7 @@ def iterate(model: CostModel, members: Sequence[Member], trace: list[Choice] | N
     return [t[0] for t in terms]
 
 
-def _price(
-    model: CostModel, group: Shared, candidate: int, users: Sequence[tuple[dict[int, int], Member]]
-) -> float:
+def _price(model: CostModel, group: Shared, candidate: int, users: Sequence[tuple[dict[int, int], Member]]) -> float:
     """COST of one join for these users: indexes, exchanges, intersection.
 
     Materialization is left out: a query expands the same combinations whatever its order.
@@ -143,24 +142,27 @@ def _price(
     fractions = {leaf: model.cardinalities.fraction(leaf, b) for leaf, b in of_leaf.items()}
     cost = sum(group.index(i) for i in join.indexes)
     for exchange in join.exchanges:
-        below = [fractions[leaf] for leaf in model.shapes.joins[exchange[0]].leaves]
+        below = [fractions[leaf] for leaf in model.shapes.joins[model.shapes.exchanges[exchange].join].leaves]
         cost += model.exchange(exchange, below, seconds)
-    keys = min(_keys(model, group, join, left, fractions, seconds) for left in (True, False))
-    cost += model.weights.intersection * keys + model.weights.fixed
-    return float(cost)
+    keys = _keys(model, group, join, fractions, seconds)
+    return float(cost + model.weights.intersection * keys + model.weights.fixed)
 
 
-def _keys(
-    model: CostModel, group: Shared, join: Join, left: bool, fractions: dict[int, float], seconds: float
-) -> float:
-    side, key = (join.left, join.left_key) if left else (join.right, join.right_key)
-    below = model.shapes.joins.get(side)
-    if below is None:
-        return float(model.cardinalities.keys(side, columns(key), group.fraction(side)))
-    if join.exchange_left if left else join.exchange_right:
-        own = [fractions[leaf] for leaf in below.leaves]
-        return float(model.exchanged_keys(side, key, own, seconds))
-    return min(_keys(model, group, below, at_left, fractions, seconds) for at_left in (True, False))
+def _keys(model: CostModel, group: Shared, join: Join, fractions: dict[int, float], seconds: float) -> float:
+    """Keys that survive the join when its inputs were joined for these users."""
+    card = model.cardinalities
+    sides = []
+    for side in (join.left, join.right):
+        if side.index >= 0:
+            sides.append(float(card.keys(side.index, group.fraction(side.input))))
+            continue
+        below = model.shapes.joins[side.input]
+        if side.exchange >= 0:
+            own = [fractions[leaf] for leaf in below.leaves]
+            sides.append(float(card.exchanged_keys(side.exchange, own, seconds, SCALAR)))
+        else:
+            sides.append(_keys(model, group, below, fractions, seconds))
+    return min(sides)
 
 
 def polish(model: CostModel, trees: Sequence[Tree]) -> list[Tree]:

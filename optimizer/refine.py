@@ -1,12 +1,14 @@
-"""Local search over query groups: single queries leave, move, or start a group of their own while the plan gets cheaper.
+"""Local search over query groups: single queries leave, move, or start a group of their own while the plan gets
+cheaper.
 
-Grouping is greedy and never takes a query back. Here every query is asked, in turn, whether the plan would be cheaper with it
-somewhere else, with orders adapted to the move; the best place is taken. It ends when nobody moves.
+Grouping is greedy and never takes a query back. Here every query is asked, in turn, whether the plan would be cheaper
+with it somewhere else, with orders adapted to the move; the best place is taken. It ends when nobody moves.
 
 Every step lowers the cost, so it ends; `rounds` bounds the work. A step costs one ordering per candidate group, so
 it is meant for small plans and for the few groups that an incremental step touches.
 
-`never_above_unshared` is the last word of every optimization: a group that costs more than its queries one by one is dissolved.
+`never_above_unshared` is the last word of every optimization: a group that costs more than its queries one by one is
+dissolved.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from optimizer.clusters import Cluster, Singles, members_of, ordered
-from optimizer.cost import CostModel, Shared
-from optimizer.dynamic import TOLERANCE, best_tree
+from optimizer.cost import CostModel
+from optimizer.dynamic import TOLERANCE
+from optimizer.shapes import Shape
 
 
 class Alone:
@@ -42,7 +45,9 @@ class Alone:
         pairs = zip(single.shape.leaves, single.bits, strict=True)
         fractions = [(leaf, card.fraction(leaf, bits)) for leaf, bits in pairs]
         cost = sum(model.index(leaf, f) for leaf, f in fractions) + (len(fractions) - 1) * model.weights.fixed
-        results = math.prod(card.rate(leaf) * f for leaf, f in fractions) * card.selectivity(single.shape.edges)
+        results = math.prod(card.rate(leaf) * f for leaf, f in fractions) * card.selectivity(
+            frozenset(single.shape.edges)
+        )
         return float(cost + model.weights.materialization * results * single.seconds ** (len(fractions) - 1))
 
 
@@ -59,11 +64,11 @@ def refine(
     current = list(clusters)
     known: dict[tuple[str, ...], Cluster] = {c.uids: c for c in clusters}
 
-    def with_members(uids: Iterable[str], roots: Mapping[object, int]) -> Cluster:
+    def with_members(uids: Iterable[str], roots: Mapping[Shape, int]) -> Cluster:
         key = tuple(sorted(uids))
         found = known.get(key)
         if found is None:
-            found = known[key] = ordered(model, members_of(singles, key), roots)  # type: ignore[arg-type]
+            found = known[key] = ordered(model, members_of(singles, key), roots)
         return found
 
     for _ in range(rounds):
@@ -94,47 +99,6 @@ def refine(
     return current
 
 
-def best_place(
-    model: CostModel, singles: Singles, clusters: Sequence[Cluster], uid: str, alone: Alone, tried: int = 4
-) -> tuple[int, Cluster]:
-    """The cluster in which one more query costs least, and that cluster with it; -1: a new one for itself.
-
-    Clusters are ranked by the tuples they have in common with the query on indexes it could use; only the best few are priced.
-    """
-    single = singles[uid]
-    card = model.cardinalities
-    wanted = {
-        (model.shapes.leaf_id(a.leaf), a.column) for e in single.shape.edges for a in (e.left, e.right)
-    }
-    ranked = []
-    for i, c in enumerate(clusters):
-        common = 0.0
-        offered = {(leaf, col) for m, _ in c.trees for leaf, col in _columns(model, m.shape.edges)}
-        for leaf, bits in zip(single.shape.leaves, single.bits, strict=True):
-            theirs = c.leaf_bits.get(leaf)
-            usable = sum(1 for x in wanted if x[0] == leaf and x in offered)
-            if theirs is not None and usable:
-                common += card.rate(leaf) * usable * card.fraction(leaf, bits & theirs) + model.weights.fixed
-        if common > 0:
-            ranked.append((-common, i))
-    best = (alone(uid).cost, -1, alone(uid))
-    for _, i in sorted(ranked)[:tried]:
-        both = joined(model, clusters[i], singles, uid)
-        if both.cost - clusters[i].cost < best[0] * (1 - TOLERANCE):
-            best = (both.cost - clusters[i].cost, i, both)
-    return best[1], best[2]
-
-
-def joined(model: CostModel, c: Cluster, singles: Singles, uid: str) -> Cluster:
-    """The cluster with one more query; the others keep their orders, the new one takes the best next to them."""
-    single = singles[uid]
-    trees = [(m.plus(single) if m.shape == single.shape else m, r) for m, r in c.trees]
-    if single.shape not in c.roots:
-        trees.append((single, best_tree(model, single, Shared(model, trees))))
-    trees.sort(key=lambda t: t[0].shape.text)
-    return Cluster(tuple(trees), model.cost(trees))
-
-
 def never_above_unshared(clusters: Sequence[Cluster], alone: Alone) -> list[Cluster]:
     """Dissolves clusters that cost more than their queries one by one."""
     result = []
@@ -146,9 +110,3 @@ def never_above_unshared(clusters: Sequence[Cluster], alone: Alone) -> list[Clus
         else:
             result.append(c)
     return sorted(result, key=lambda c: c.uids)
-
-
-def _columns(model: CostModel, edges: Iterable[object]) -> Iterable[tuple[int, str]]:
-    for e in edges:
-        for a in (e.left, e.right):  # type: ignore[attr-defined]
-            yield model.shapes.leaf_id(a.leaf), a.column

@@ -1,13 +1,13 @@
 """Query sets of sampled tuples, kept as one bit column per query.
 
 The paper's Crd (equation 1) is the size of a union of possibly intersecting sets. With a sample of tuples it needs no
-inclusion-exclusion: a query's *column* is an integer with bit r set when sampled tuple r passes its selection, the union of
-any number of queries is the OR of their columns, and its size is a population count:
+inclusion-exclusion: a query's *column* is an integer with bit r set when sampled tuple r passes its selection, the
+union of any number of queries is the OR of their columns, and its size is a population count:
 
     |A ∪ B ∪ C| / rows = popcount(a | b | c) / rows          |A ∩ B| / rows = popcount(a & b) / rows
 
-One OR of a 1,024-row column takes some 50 ns, so a union costs one step per query, and never a scan over pairs. All pairs at
-once (grouping needs that) are one matrix product of the unpacked columns, see `intersections`.
+One OR of a 1,024-row column takes some 50 ns, so a union costs one step per query, and never a scan over pairs. All
+pairs at once (grouping needs that) are one matrix product of the unpacked columns, see `intersections`.
 
 A sample slides: new rows push the oldest out, and one epoch brings at most `fresh` of them, so it forgets exponentially
 like every other statistic. A query that was not there when a row was sampled gets a guess in that row: a pseudo-random

@@ -1,14 +1,15 @@
 """Scaling: more or fewer workers for the partitions that need it. Up before out, down before in.
 
-Scaling **up** splits one slow partition k ways on the same node: the join distributes over union, so one side's buckets go to all k
-tasks and the other side's are dealt out. It needs spare cores and moves nothing. Scaling **out** adds partitions: the
-overloaded hash range is cut in two. It is used when there are no spare cores on the node, or when
-everything is slow and splitting one partition would only move the queue.
+Scaling **up** splits one slow partition k ways on the same node: the join distributes over union, so one side's
+buckets go to all k tasks and the other side's are dealt out. It needs spare cores and moves nothing. Scaling **out**
+adds partitions: the overloaded hash range is cut in two. It is used when there are no spare cores on the node, or
+when everything is slow and splitting one partition would only move the queue.
 
 A partition is *slow* when its busy share of the epoch is above `high`, or when a query's latency is above
 `latency_s` (default 5 s) and the partition is the busiest. It is *skewed* when it is `skew` times as busy as the
-average. Scaling **down** (ways - 1) and **in** (the two neighbouring ranges with the least load become one) need the load to stay low for
-`patience` decisions in a row; the count is a value that goes in and comes out, so the function is pure.
+average. Scaling **down** (ways - 1) and **in** (the two neighbouring ranges with the least load become one) need the
+load to stay low for `patience` decisions in a row; the count is a value that goes in and comes out, so the function
+is pure.
 
 One call changes at most one thing: the next statistics show what it did. The decision is a new partition function; its
 changelog entries come from the plan diff like all others.
@@ -115,9 +116,7 @@ def _count(
     late: bool,
 ) -> Quiet:
     # a split partition rests when it would still be below `high` with one way less
-    rests = {
-        p: not late and each[p] < config.low and busy[p] < config.high * max(at.ways(p) - 1, 1) for p in each
-    }
+    rests = {p: not late and each[p] < config.low and busy[p] < config.high * max(at.ways(p) - 1, 1) for p in each}
     counts = {p: quiet.partitions.get(p, 0) + 1 for p, r in rests.items() if r}
     return Quiet(counts, quiet.whole + 1 if all(rests.values()) else 0)
 
@@ -131,9 +130,7 @@ def _spare(at: Partitioning, load: Load, partition: int) -> bool:
     return used + 0.5 <= cores and at.ways(partition) < cores
 
 
-def _why(
-    config: ScalingConfig, partition: int, busy: float, mean: float, late: Mapping[str, float]
-) -> str:
+def _why(config: ScalingConfig, partition: int, busy: float, mean: float, late: Mapping[str, float]) -> str:
     if mean and busy >= config.skew * mean:
         text = f"partition {partition} is skewed: busy {busy:.0%}, the average {mean:.0%}"
     else:

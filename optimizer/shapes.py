@@ -4,9 +4,9 @@ A *shape* is what remains of a query when selections, window and outputs are tak
 predicates. Queries with equal shapes can share every join, so the optimizer decides per shape and group, not per query.
 
 `Shapes` is a table that gives every leaf, every possible join and every shape one number (hash consing): two
-queries can share a join exactly when they name the same number. A join is its two inputs plus *all* predicates that cross
-between them, as in `optimizer.trees`; it knows how its inputs must be indexed and whether a joined input keeps the
-partitioning it already has:
+queries can share a join exactly when they name the same number. A join is its two inputs plus *all* predicates that
+cross between them, as in `optimizer.trees`; it knows how its inputs must be indexed and whether a joined input keeps
+the partitioning it already has:
 
     (V ⋈ W on usrID) ⋈ C on W.usrID = C.usrID     the left input is already partitioned by usrID: no exchange
     (V ⋈ W on vID)   ⋈ C on W.usrID = C.usrID     it must be re-indexed by W.usrID and exchanged
@@ -31,11 +31,31 @@ Columns = tuple[tuple[str, ColumnType], ...]
 
 Typed = tuple[Attribute, ColumnType]
 
-Index = tuple[int, Columns]
-"""A leaf's number and the key of one of its indexes."""
 
-Exchange = tuple[int, tuple[Typed, ...]]
-"""A join's number and the key by which its result is indexed again."""
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One input of a join: a leaf with the index it needs, or a join whose result is exchanged or kept as it is."""
+
+    input: int
+    index: int = -1
+    exchange: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    leaf: int
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A join's result indexed again by another key. `holder` is the index of the leaf that has all key attributes, at
+    `position` among the join's leaves; -1 when the attributes come from several leaves."""
+
+    join: int
+    key: tuple[Typed, ...]
+    holder: int
+    position: int
 
 
 @dataclass(slots=True)
@@ -43,23 +63,18 @@ class Join:
     """One possible join. `left` and `right` are numbers of leaves or joins; the left one holds the smallest leaf."""
 
     id: int
-    left: int
-    right: int
+    left: Side
+    right: Side
     parts: tuple[KeyPart, ...]
     leaves: tuple[int, ...]
     edges: frozenset[KeyPart]
-    left_key: tuple[Typed, ...]
-    right_key: tuple[Typed, ...]
-    exchange_left: bool
-    exchange_right: bool
+    """All predicates below, smaller attribute on the left."""
     partition: tuple[frozenset[Typed], ...]
     """What the result is partitioned by: per key part, all attributes that are equal to it here."""
     subtree: tuple[int, ...]
     """The joins below and this one, inputs first."""
-    indexes: tuple[Index, ...]
-    """Indexes of leaf inputs."""
-    exchanges: tuple[Exchange, ...]
-    """Joined inputs that must change their key."""
+    indexes: tuple[int, ...]
+    exchanges: tuple[int, ...]
     text: str
     """The tree in words. Breaks ties: numbers depend on what was optimized before, the text does not."""
 
@@ -73,6 +88,8 @@ class Shape:
     edges: tuple[KeyPart, ...]
     ends: tuple[tuple[int, int], ...] = field(compare=False)
     """Per edge, the leaf numbers of its two ends."""
+    attributes: frozenset[tuple[int, str]] = field(compare=False)
+    """(leaf number, column) of everything it joins on: two shapes without a common one can share nothing."""
     text: str = field(compare=False)
 
     def __hash__(self) -> int:
@@ -95,6 +112,10 @@ class Shapes:
 
     leaf: list[Leaf | None] = field(default_factory=list)
     joins: dict[int, Join] = field(default_factory=dict)
+    indexes: list[Index] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    _index_ids: dict[Index, int] = field(default_factory=dict)
+    _exchange_ids: dict[tuple[int, tuple[Typed, ...]], int] = field(default_factory=dict)
     _leaf_ids: dict[Leaf, int] = field(default_factory=dict)
     _join_ids: dict[tuple[int, int, tuple[KeyPart, ...]], int] = field(default_factory=dict)
     _shapes: dict[tuple[tuple[int, ...], tuple[KeyPart, ...]], Shape] = field(default_factory=dict)
@@ -119,7 +140,8 @@ class Shapes:
         if found is None:
             ends = tuple((self.leaf_id(e.left.leaf), self.leaf_id(e.right.leaf)) for e in edges)
             text = "&".join(f"{e.left}={e.right}:{e.type}" for e in edges)
-            found = Shape(len(self._shapes), numbers, edges, ends, text)
+            attributes = frozenset((self.leaf_id(a.leaf), a.column) for e in edges for a in (e.left, e.right))
+            found = Shape(len(self._shapes), numbers, edges, ends, attributes, text)
             self._shapes[numbers, edges] = found
         return found
 
@@ -179,27 +201,50 @@ class Shapes:
             for x, y in zip(left_key, right_key, strict=True)
         )
         below = [self.joins[n] for n in (a, b) if n in self.joins]
-        edges = frozenset(_plain(p) for p in parts).union(*(j.edges for j in below))
-        leaves = tuple(sorted((*self.leaves(a), *self.leaves(b)), key=self.leaf_of))
-        sides = ((a, left_key, stay_left), (b, right_key, stay_right))
+        sides = (self._side(a, left_key, stay_left is not None), self._side(b, right_key, stay_right is not None))
         self.joins[number] = Join(
-            number,
-            a,
-            b,
-            parts,
-            leaves,
-            edges,
-            left_key,
-            right_key,
-            a in self.joins and stay_left is None,
-            b in self.joins and stay_right is None,
-            partition,
-            (*(n for j in below for n in j.subtree), number),
-            tuple((side, columns(key)) for side, key, _ in sides if side not in self.joins),
-            tuple((side, key) for side, key, stays in sides if side in self.joins and stays is None),
-            f"({self.text(a)} ⋈ {self.text(b)})",
+            id=number,
+            left=sides[0],
+            right=sides[1],
+            parts=parts,
+            leaves=tuple(sorted((*self.leaves(a), *self.leaves(b)), key=self.leaf_of)),
+            edges=frozenset(_plain(p) for p in parts).union(*(j.edges for j in below)),
+            partition=partition,
+            subtree=(*(n for j in below for n in j.subtree), number),
+            indexes=tuple(side.index for side in sides if side.index >= 0),
+            exchanges=tuple(side.exchange for side in sides if side.exchange >= 0),
+            text=f"({self.text(a)} ⋈ {self.text(b)})",
         )
         return number
+
+    def _side(self, number: int, key: tuple[Typed, ...], stays: bool) -> Side:
+        join = self.joins.get(number)
+        if join is None:
+            return Side(number, index=self._index(number, key))
+        if stays:
+            return Side(number)
+        known = self._exchange_ids.get((number, key))
+        if known is None:
+            known = self._exchange_ids[number, key] = len(self.exchanges)
+            holders = {a.leaf for a, _ in key}
+            leaf = self.leaf_id(holders.pop()) if len(holders) == 1 else -1
+            self.exchanges.append(
+                Exchange(
+                    number,
+                    key,
+                    self._index(leaf, key) if leaf >= 0 else -1,
+                    join.leaves.index(leaf) if leaf >= 0 else -1,
+                )
+            )
+        return Side(number, exchange=known)
+
+    def _index(self, leaf: int, key: tuple[Typed, ...]) -> int:
+        index = Index(leaf, tuple((a.column, type) for a, type in key))
+        known = self._index_ids.get(index)
+        if known is None:
+            known = self._index_ids[index] = len(self.indexes)
+            self.indexes.append(index)
+        return known
 
     def _keeps(self, number: int, key: tuple[Typed, ...]) -> tuple[frozenset[Typed], ...] | None:
         """The partitioning of an input if it is already the one `key` asks for, part by part; else None."""
@@ -230,7 +275,7 @@ class Shapes:
             if join is None:
                 found = SourceNode(self.leaf_of(number), group)
             else:
-                left, right = self.plan_node(join.left, group), self.plan_node(join.right, group)
+                left, right = (self.plan_node(side.input, group) for side in (join.left, join.right))
                 found = JoinNode(left, right, join.parts, group)
             self._plan_nodes[number, group] = found
         return found
@@ -239,10 +284,6 @@ class Shapes:
         node = self.plan_node(number, group)
         assert isinstance(node, JoinNode)
         return node
-
-
-def columns(key: tuple[Typed, ...]) -> Columns:
-    return tuple((a.column, type) for a, type in key)
 
 
 def digest(selection: Expr) -> str:

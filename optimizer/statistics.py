@@ -1,12 +1,13 @@
 """What the runtime measured, smoothed: rates, query-set samples, distinct keys, join selectivities, times.
 
-`EpochStatistics` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain mutable
-object with one owner, which calls `observe` once per epoch. There is no clock in here; a report says when it was made.
+`EpochStatistics` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain
+mutable object with one owner, which calls `observe` once per epoch. There is no clock in here; a report says when it
+was made.
 
-Smoothing is exponential with weight `alpha` for the newest report. Every entry keeps a confidence, 1 - (1-alpha)^n after n
-reports, and the time of the last one; an entry that was not reported for `stale_s` seconds is forgotten, and the defaults
-apply again: 1,000 tuples/s, selectivity 0.3 per selection, 100 distinct keys. So an optimizer without any
-statistics works too, and its decisions follow the shape of the queries alone.
+Smoothing is exponential with weight `alpha` for the newest report. Every entry keeps a confidence, 1 - (1-alpha)^n
+after n reports, and the time of the last one; an entry that was not reported for `stale_s` seconds is forgotten, and
+the defaults apply again: 1,000 tuples/s, selectivity 0.3 per selection, 100 distinct keys. So an optimizer without
+any statistics works too, and its decisions follow the shape of the queries alone.
 
 Joined cardinalities are reported per node of the running plan. Node names change with groups and orders, so what is
 learned is not the number but its cause: the ratio of the observed output of a join of two leaves to the estimate,
@@ -164,25 +165,22 @@ class StatisticsModel:
         return None if found is None else found.value
 
     def stage_seconds(self, stage: str) -> Mapping[int, float]:
-        return {
-            int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage
-        }
+        return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
 
     def rows(self, leaf: Leaf) -> int:
         found = self._samples.get(leaf)
         return found[1].rows if found else GUESSED_ROWS
 
+    def columns(self, leaf: Leaf) -> tuple[Mapping[str, int], int]:
+        """The sampled bits of the queries on a leaf by uid, and the number of rows; not to be kept."""
+        found = self._samples.get(leaf)
+        return (found[1].columns, found[1].rows) if found else ({}, GUESSED_ROWS)
+
     def column(self, leaf: Leaf, uid: str, selection: str) -> int:
         """The bits of one query on a leaf; without a sample a guess with the default selectivity."""
-        found = self._samples.get(leaf)
-        if found is None:
-            return guess(selection, DEFAULT_SELECTIVITY, GUESSED_ROWS)
-        known = found[1].columns.get(uid)
-        return known if known is not None else guess(selection, DEFAULT_SELECTIVITY, found[1].rows)
-
-    def sampled(self, leaf: Leaf, uid: str) -> bool:
-        found = self._samples.get(leaf)
-        return found is not None and uid in found[1].columns
+        columns, rows = self.columns(leaf)
+        known = columns.get(uid)
+        return known if known is not None else guess(selection, DEFAULT_SELECTIVITY, rows)
 
     @property
     def confidence(self) -> float:

@@ -39,9 +39,7 @@ def predicates(rq: RunningQuery) -> tuple[KeyPart, ...]:
     )
 
 
-def crossing(
-    parts: Iterable[KeyPart], left: Collection[Leaf], right: Collection[Leaf]
-) -> tuple[KeyPart, ...]:
+def crossing(parts: Iterable[KeyPart], left: Collection[Leaf], right: Collection[Leaf]) -> tuple[KeyPart, ...]:
     """The parts with one end in each leaf set, turned so that `left` is on the left, sorted, each once."""
     found = set()
     for p in parts:

@@ -66,9 +66,14 @@ class SplitPartition:
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
-    """mode is 'full' or 'incremental'."""
+    """mode is 'full' or 'incremental'. `force`: apply whatever is better, without hysteresis (a person asked for it).
+
+    `rescale`: let the optimizer change the partition function too.
+    """
 
     mode: str
+    force: bool = True
+    rescale: bool = False
 
 
 Control = CreateQuery | DeleteQuery | ForceOrder | ForceGroups | ScaleTo | SplitPartition | Optimize

@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON and back, for everything the state directory remembers.
 
-A dataclass becomes {"$": class name, field: value, ...}; tuples and lists become lists and come back as tuples; enums travel
-as their value. Only the classes registered here can be read, so a file in the state directory can never name other
-code to run. Reading is strict: an unknown class or field is an InternalError with reason LOG_CORRUPT.
+A dataclass becomes {"$": class name, field: value, ...}; tuples and lists become lists and come back as tuples; enums
+travel as their value. Only the classes registered here can be read, so a file in the state directory can never name
+other code to run. Reading is strict: an unknown class or field is an InternalError with reason LOG_CORRUPT.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """The control plane: a state machine without I/O.
 
-`decide_*` looks at the state and says what should happen, as an event; `handle` applies an event to the state and is the only
-thing that changes it. The engine writes the event to the log in between, so whatever the state says is on disk, and
-recovery is handling the logged events again. No clock, no files, no Spark: thousands of lives run in a test.
+`decide_*` looks at the state and says what should happen, as an event; `handle` applies an event to the state and is
+the only thing that changes it. The engine writes the event to the log in between, so whatever the state says is on
+disk, and recovery is handling the logged events again. No clock, no files, no Spark: thousands of lives run in a
+test.
 
-The paper's atomic consistency protocol (agree on a bucket id, ingest the changelog after it everywhere or nowhere) is here
-the order of the log: a changelog stands between two epochs, and an epoch names the plan version it runs with. The paper's
-non-atomic variant has no counterpart, because on micro-batches coordination is free.
+The paper's atomic consistency protocol (agree on a bucket id, ingest the changelog after it everywhere or nowhere) is
+here the order of the log: a changelog stands between two epochs, and an epoch names the plan version it runs with.
+The paper's non-atomic variant has no counterpart, because on micro-batches coordination is free.
 
-Watermarks and lifetimes follow the semantics page: a query's watermark is the minimum over its streams; T is one more than
-the greatest event time accepted on any of its streams when it is created, and its first window starts at or after T.
+Watermarks and lifetimes follow the semantics page: a query's watermark is the minimum over its streams; T is one more
+than the greatest event time accepted on any of its streams when it is created, and its first window starts at or
+after T.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from dataclasses import replace
 from optimizer import changelog, forced
 from optimizer.codec import changelog_from_json, changelog_to_json
 from optimizer.describe import describe
-from optimizer.eager import create_delete
 from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
 from optimizer.explain import explain_plan
 from optimizer.plan import Plan, RunningQuery
@@ -48,22 +49,30 @@ from runtime.events import (
     StreamCreated,
     StreamDeleted,
 )
+from runtime.planner import Planner
 from runtime.retention import raise_floors
 from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState
 
 
 class Coordinator:
-    """Owns the state. `retention_epochs`: how many epochs of results the result log keeps."""
+    """Owns the state; asks the planner for plans. `retention_epochs`: how many epochs of results are kept."""
 
-    def __init__(self, state: State | None = None, *, retention_epochs: int = 10_000) -> None:
+    def __init__(
+        self,
+        state: State | None = None,
+        *,
+        planner: Planner | None = None,
+        cores: int = 1,
+        retention_epochs: int = 10_000,
+    ) -> None:
         self.state = state or State()
+        self.planner = planner or Planner()
+        self.cores = cores
         self.retention_epochs = retention_epochs
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
-    def decide_stream(
-        self, schema: StreamSchema, source: ConnectorSpec, offset: str, now_ms: int
-    ) -> StreamCreated:
+    def decide_stream(self, schema: StreamSchema, source: ConnectorSpec, offset: str, now_ms: int) -> StreamCreated:
         if schema.name in self.state.streams:
             raise AlreadyExists(f"stream {schema.name!r} exists already", reason="STREAM_EXISTS")
         return StreamCreated(schema, source, offset, now_ms)
@@ -81,13 +90,14 @@ class Coordinator:
 
     def decide_batch(
         self, batch: Sequence[Control], now_ms: int
-    ) -> tuple[BatchApplied | None, list[str | None | AJoinError]]:
-        """At most one changelog for the whole batch. Outcomes: the uid of a created or deleted query, None, or the error.
+    ) -> tuple[BatchApplied | None, list[str | AJoinError | None]]:
+        """At most one changelog for the whole batch. Outcomes: the uid of a created or deleted query, None, or the
+        error.
 
         Controls act in their order; one that is refused changes nothing.
         """
         work = _Batch(self, self.state)
-        outcomes: list[str | None | AJoinError] = []
+        outcomes: list[str | AJoinError | None] = []
         for control in batch:
             try:
                 outcomes.append(work.apply(control))
@@ -95,9 +105,7 @@ class Coordinator:
                 outcomes.append(e)
         return work.event(now_ms), outcomes
 
-    def decide_epoch(
-        self, ends: Mapping[str, str], raised: Mapping[str, int], now_ms: int
-    ) -> EpochPlanned:
+    def decide_epoch(self, ends: Mapping[str, str], raised: Mapping[str, int], now_ms: int) -> EpochPlanned:
         s = self.state
         return EpochPlanned(
             s.epoch + 1, s.plan.version, now_ms, tuple(sorted(ends.items())), tuple(sorted(raised.items()))
@@ -109,9 +117,7 @@ class Coordinator:
         found = self.state.streams.get(name)
         if found is None:
             known = ", ".join(sorted(self.state.streams)) or "none yet"
-            raise NotFound(
-                f"there is no stream {name!r}", reason="STREAM_NOT_FOUND", hint=f"known streams: {known}"
-            )
+            raise NotFound(f"there is no stream {name!r}", reason="STREAM_NOT_FOUND", hint=f"known streams: {known}")
         return found
 
     def record(self, id: str) -> QueryRecord:
@@ -153,7 +159,12 @@ class Coordinator:
             uid = added.query.uid
             placed = s.plan.by_uid.get(uid)
             s.queries[uid] = QueryRecord(
-                added.query, added.sinks, event.at_ms, s.plan.version, s.epoch + 1, placed.group if placed else 0
+                added.query,
+                added.sinks,
+                event.at_ms,
+                s.plan.version,
+                s.epoch + 1,
+                placed.group if placed else 0,
             )
             s.names[added.query.id] = uid
         for ended in event.ended:
@@ -260,8 +271,11 @@ class _Batch:
                 self.plan = forced.scale_to(self.plan, partitions)
             case SplitPartition(partition, ways):
                 self.plan = forced.split(self.plan, partition, ways)
-            case Optimize():
-                pass
+            case Optimize(mode, force, rescale):
+                planner = self.coordinator.planner
+                self.plan = planner.optimize(self.plan, self.running, mode, force=force).plan
+                if rescale:
+                    self.plan, _ = planner.rescale(self.plan, self.coordinator.cores)
         return None
 
     def _uid(self, id: str) -> str:
@@ -285,14 +299,14 @@ class _Batch:
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
         uid = f"{control.id}#{self.state.serial + len(self.added) + 1}"
         rq = RunningQuery(uid, control.id, control.query, active_from)
-        self.plan = create_delete(self.plan, [rq], ())
         self.running[uid], self.names[control.id] = rq, uid
+        self.plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
         self.added[uid] = QueryAdded(rq, control.sinks)
         return uid
 
     def _delete(self, id: str) -> str:
         uid = self._uid(id)
-        self.plan = create_delete(self.plan, (), [uid])
+        self.plan = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid])
         self.ended.append(QueryEnded(uid, self.coordinator.watermark(self.running[uid])))
         del self.running[uid], self.names[id]
         return uid

@@ -1,8 +1,8 @@
 """The engine: a thin shell that does what the coordinator decides.
 
-One thread owns it and calls everything that changes state, always between two epochs. Each change is decided (pure), written
-to the log (on disk), handled (state), and only then acted upon; so at any moment the directory says everything, and
-`Engine.open` on it continues where the last process stopped, whether it stopped or was killed:
+One thread owns it and calls everything that changes state, always between two epochs. Each change is decided (pure),
+written to the log (on disk), handled (state), and only then acted upon; so at any moment the directory says
+everything, and `Engine.open` on it continues where the last process stopped, whether it stopped or was killed:
 
     state/log/       changelogs, planned and committed epochs, snapshots
     state/buckets/   bucket files; what no committed epoch lists is debris of a crash and is removed on opening
@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optimizer import changelog
+from optimizer.describe import describe
 from optimizer.eager import create_delete
 from optimizer.errors import AJoinError, InvalidRequest
 from optimizer.explain import explain_plan, explain_query
+from optimizer.optimize import Proposal
 from optimizer.plan import Plan, RunningQuery
 from optimizer.query import JoinQuery
 from optimizer.types import StreamSchema
@@ -57,6 +60,7 @@ from runtime.events import FOREVER, EpochCommitted, Event
 from runtime.executor import Executor
 from runtime.log import Log, StateLock
 from runtime.physical import Physical, compile_plan
+from runtime.planner import Planner, Sharing
 from runtime.results import ResultLog
 from runtime.state import QueryRecord, State, StreamState
 
@@ -72,6 +76,7 @@ class EngineConfig:
     retention_bytes: int = 1 << 30
     snapshot_every: int = 500
     allowed_roots: tuple[Path, ...] = ()
+    sharing: Sharing = "cost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,10 @@ class Engine:
         self._last_epoch_seconds = 0.0
         snapshot, records = self._log.read()
         state = State.from_json(snapshot) if snapshot is not None else State()
-        self.coordinator = Coordinator(state, retention_epochs=config.retention_epochs)
+        self.planner = Planner(config.sharing)
+        self.coordinator = Coordinator(
+            state, planner=self.planner, cores=executor.cores, retention_epochs=config.retention_epochs
+        )
         for record in records:
             self._replay(decode(record))
 
@@ -173,7 +181,7 @@ class Engine:
         self._sources.pop(name)
         shutil.rmtree(self._source_dir(name), ignore_errors=True)
 
-    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | None | AJoinError]:
+    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
         """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
 
         QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
@@ -190,7 +198,7 @@ class Engine:
         if event is not None:
             self._record(event)
         decided = iter(outcomes)
-        out: list[QueryInfo | None | AJoinError] = []
+        out: list[QueryInfo | AJoinError | None] = []
         for i, control in enumerate(batch):
             outcome = refused[i] if i in refused else next(decided)
             if isinstance(control, CreateQuery | DeleteQuery) and isinstance(outcome, str):
@@ -243,9 +251,13 @@ class Engine:
             self.executor,
             self._sources,
             self._instance,
+            self.config.sharing,
         )
         event = run.run()
+        running = s.running()
         gone = self._record(event)
+        taken = time.perf_counter() - began
+        self.planner.observe(s.plan, running, run.reports, run.joins, time.monotonic(), taken)
         for name in gone:
             self._store.drop(name)
         for stream, st in s.streams.items():
@@ -269,7 +281,7 @@ class Engine:
         self.abandon()
 
     def abandon(self) -> None:
-        """What remains of a process that was killed: nothing is flushed or tidied; the operating system drops the lock."""
+        """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
         for sink in self._sinks.values():
             sink.close()
         self._log.close()
@@ -301,9 +313,7 @@ class Engine:
         users = sorted(
             r.query.id for r in list(self.state.queries.values()) if r.running and name in r.query.query.streams
         )
-        return StreamInfo(
-            st.schema, st.source, st.tuples, st.late, st.dead, st.watermark, st.max_time, tuple(users)
-        )
+        return StreamInfo(st.schema, st.source, st.tuples, st.late, st.dead, st.watermark, st.max_time, tuple(users))
 
     def queries(self) -> list[QueryInfo]:
         return [self._query_info(r) for r in list(self.state.queries.values())]
@@ -331,15 +341,28 @@ class Engine:
         ids = {uid: r.query.id for uid, r in self.state.queries.items()}
         yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
 
+    def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
+        """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
+        proposal = self.planner.dry_run(self.state.plan, self.state.running(), mode)
+        names = {uid: r.query.id for uid, r in self.state.queries.items()}
+        log = changelog.diff(self.state.plan, proposal.candidate)
+        return proposal, describe(log, names, proposal.candidate)
+
     def explain(self, *, id: str | None = None, candidate: JoinQuery | None = None, format: str = "text") -> str:
         """A running query, a query that does not exist yet (how would it run?), or the whole plan."""
-        plan, queries = self.state.plan, self.state.running()
+        plan, queries, uid = self.state.plan, self.state.running(), None
         if candidate is not None:
             rq = RunningQuery("candidate#0", "candidate", candidate, None)
-            return explain_query(create_delete(plan, [rq], ()), queries | {rq.uid: rq}, rq.uid, format)
-        if id is None:
-            return explain_plan(plan, queries, format)
-        return explain_query(plan, queries, self.coordinator.record(id).query.uid, format)
+            uid, queries = rq.uid, queries | {rq.uid: rq}
+            plan = create_delete(plan, [rq], ())
+        elif id is not None:
+            uid = self.coordinator.record(id).query.uid
+        figures = self.planner.estimate(plan, queries)
+        observed = {n.name: seen for n in plan.nodes if (seen := self.planner.statistics.output(n.name)) is not None}
+        if uid is None:
+            return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
+        cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None
+        return explain_query(plan, queries, uid, format, observed=observed, estimated=figures.combinations, cost=cost)
 
     def status(self) -> PlatformStatus:
         s = self.state
@@ -374,7 +397,7 @@ class Engine:
         found = self._compiled.get(plan.version)
         if found is None:
             queries = {uid: r.query for uid, r in self.state.queries.items()}
-            found = compile_plan(plan, queries, self.schemas())
+            found = compile_plan(plan, queries, self.schemas(), eager=self.config.sharing == "astream")
             self._compiled = {v: p for v, p in self._compiled.items() if v == self.state.executed.version}
             self._compiled[plan.version] = found
         return found
@@ -414,7 +437,8 @@ class Engine:
         source = self._sources[stream]
         if not isinstance(source, PushSource):
             raise InvalidRequest(
-                f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
+                f"stream {stream!r} reads from its own source, tuples cannot be pushed to it",
+                reason="NOT_A_PUSH_STREAM",
             )
         return source
 

@@ -6,7 +6,8 @@
                 task (the sink operator needs no exchange, so it needs no stage of its own)
             ──► committed
 
-Bucket ids are handed out in a fixed order, so running the same planned epoch again (after a crash) writes the same files.
+Bucket ids are handed out in a fixed order, so running the same planned epoch again (after a crash) writes the same
+files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from optimizer.plan import changelog_set
 from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
-from runtime.connectors.base import DeadLetter, Source
+from runtime.connectors.base import DeadLetter, Read, Source
 from runtime.events import EpochCommitted, EpochPlanned, StreamProgress
 from runtime.executor import Executor
 from runtime.operators.inputs import Directory
@@ -47,6 +48,7 @@ class EpochRun:
     executor: Executor
     sources: Mapping[str, Source]
     instance: str
+    sharing: str = "cost"
     reports: list[SourceReport] = field(default_factory=list)
     joins: list[JoinReport] = field(default_factory=list)
 
@@ -117,24 +119,31 @@ class EpochRun:
             st = self.state.streams[stream]
             if end != st.offset:
                 for read in self.sources[stream].reads(json.loads(st.offset), json.loads(end)):
-                    tasks.append(SourceTask(stream, self._bucket(), read, st.accept_from))
+                    tasks += self._source_tasks(stream, read, st.accept_from)
         if not tasks:
             return
         specs = {
-            t.stream: self.physical.sources.get(t.stream)
-            or SourceSpec(self.state.streams[t.stream].schema, (), (), ())
+            t.stream: self.physical.sources.get(t.stream) or SourceSpec(self.state.streams[t.stream].schema, (), (), ())
             for t in tasks
         }
         key = f"{self.instance}/{self.physical.version}"
-        shared = SourceShared(
-            self.store, self.physical.version, self.planned.epoch, specs, key, self._floors()
-        )
+        shared = SourceShared(self.store, self.physical.version, self.planned.epoch, specs, key, self._floors())
         self.reports = self.executor.run(f"epoch {self.planned.epoch}: source", run_source, shared, tasks)
         for report in self.reports:
             if report.bucket is not None:
                 self.open[report.bucket.id] = report.bucket
                 self.new.add(report.bucket.id)
         self.seconds["source"] = time.perf_counter() - began
+
+    def _source_tasks(self, stream: str, read: Read, accept_from: int | None) -> list[SourceTask]:
+        """One task per read. With sharing off, one per read and query group, as if each had a job of its own."""
+        groups: list[int | None] = [None]
+        if self.sharing == "off" and stream in self.physical.sources:
+            groups = [*sorted({v.group for v in self.physical.sources[stream].views})] or groups
+        return [
+            SourceTask(stream, self._bucket(), read, accept_from, group, counts=number == 0)
+            for number, group in enumerate(groups)
+        ]
 
     def _floors(self) -> tuple[tuple[int, int, int], ...]:
         """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
@@ -155,7 +164,12 @@ class EpochRun:
     # -- join stages ----------------------------------------------------------------------------------------------
 
     def _join_stage(
-        self, name: str, level: tuple[JoinSpec, ...], rebuild: frozenset[tuple[str, OutputKey]] | None, *, emit: bool
+        self,
+        name: str,
+        level: tuple[JoinSpec, ...],
+        rebuild: frozenset[tuple[str, OutputKey]] | None,
+        *,
+        emit: bool,
     ) -> list[JoinReport]:
         """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new."""
         inputs: dict[str, JoinInputs] = {}
@@ -267,9 +281,12 @@ class EpochRun:
             newest = max((r.max_time for r in mine if r.max_time is not None), default=None)
             progress.append(
                 StreamProgress(
-                    stream, sum(r.tuples for r in mine), sum(r.late for r in mine), sum(r.dead for r in mine), newest
+                    stream,
+                    sum(r.tuples for r in mine),
+                    sum(r.late for r in mine),
+                    sum(r.dead for r in mine),
+                    newest,
                 )
             )
         letters = tuple((r.stream, letter) for r in self.reports for letter in r.letters)
         return tuple(progress), letters
-

@@ -136,7 +136,7 @@ def _arithmetic(op: str, a: ColumnData, b: ColumnData, type: ColumnType) -> Colu
 
 
 def _connect(parts: list[ColumnData], decisive: bool) -> ColumnData:
-    """AND (decisive value FALSE) or OR (decisive value TRUE): one decisive operand settles it, else NULL is contagious."""
+    """AND (FALSE decides) or OR (TRUE decides): one decisive operand settles it, else NULL is contagious."""
     settled = np.zeros(len(parts[0]), bool)
     unknown = np.zeros(len(parts[0]), bool)
     for p in parts:

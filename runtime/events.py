@@ -78,7 +78,8 @@ class StreamProgress:
 class EpochCommitted:
     """Written when everything the epoch made is in place; from here on it counts.
 
-    `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made useless.
+    `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
+    useless.
     """
 
     epoch: int

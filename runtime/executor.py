@@ -1,8 +1,8 @@
 """Where tasks run: the seam between the engine and Spark.
 
-A stage is a function of (what all tasks share, one task). The local executor calls it in this process, one task after the other:
-the same kernels, operators, files and logs, without a JVM. Thousands of random lives are tested that way; the Spark executor
-must then only prove that it runs the same functions.
+A stage is a function of (what all tasks share, one task). The local executor calls it in this process, one task after
+the other: the same kernels, operators, files and logs, without a JVM. Thousands of random lives are tested that way;
+the Spark executor must then only prove that it runs the same functions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Executor(Protocol):
     cores: int
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
-        """Results in task order. `name` is what a person sees in the Spark UI. An exception of a task is raised here."""
+        """Results in task order; a task's exception is raised here. `name` is what a person sees in the Spark UI."""
         ...
 
     def stop(self) -> None: ...

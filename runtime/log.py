@@ -1,11 +1,12 @@
 """The log in the state directory: what was decided, before it was done.
 
-One JSON record a line, each with its checksum, appended and forced to disk before the caller goes on. The state of the
-coordinator is the fold of this log, so recovery is reading it. Now and then the whole state is written as a snapshot
-(`snapshot-N.json`, renamed into place) and a new log file is begun; recovery then reads the newest snapshot and the log after it.
+One JSON record a line, each with its checksum, appended and forced to disk before the caller goes on. The state of
+the coordinator is the fold of this log, so recovery is reading it. Now and then the whole state is written as a
+snapshot (`snapshot-N.json`, renamed into place) and a new log file is begun; recovery then reads the newest snapshot
+and the log after it.
 
-A torn last line (the machine died while writing it) was never acknowledged and is cut off. A damaged line anywhere else is an
-error: the platform would rather not start than start with a hole.
+A torn last line (the machine died while writing it) was never acknowledged and is cut off. A damaged line anywhere
+else is an error: the platform would rather not start than start with a hole.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A plan says which joins exist and who uses them. This module adds what the plan 
 
 - per stream: which columns must be kept, where time is cut into slices, and per query group one *view* (query sets and
   indexes) of every occurrence of the stream;
-- per join: how its result is handed on. A join whose result feeds another join is *re-indexed* by that join's key. An item
-  of a joined bucket has exactly one row of every *exposed* leaf (those that later keys need); the other leaves hang on it
-  as closed lists of partners. If all exposed leaves come from one input, that input carries the items and the other side
-  stays a list (late materialization); only if both inputs hold exposed leaves are the pairs laid out.
+- per join: how its result is handed on. A join whose result feeds another join is *re-indexed* by that join's key. An
+  item of a joined bucket has exactly one row of every *exposed* leaf (those that later keys need); the other leaves
+  hang on it as closed lists of partners. If all exposed leaves come from one input, that input carries the items and
+  the other side stays a list (late materialization); only if both inputs hold exposed leaves are the pairs laid out.
 
 A join is executed once however many consumers it has; consumers with the same key share one output, which exposes the
 union of what they need.
@@ -123,9 +123,17 @@ def side_key(node: JoinNode, left: bool) -> OutputKey:
 
 
 def compile_plan(
-    plan: Plan, queries: Mapping[str, RunningQuery], schemas: Mapping[str, StreamSchema]
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    schemas: Mapping[str, StreamSchema],
+    *,
+    eager: bool = False,
 ) -> Physical:
+    """`eager`: joined lists are opened at once instead of staying closed (only to be measured against)."""
     exposed, uses = _exposures(plan)
+    if eager:
+        leaves = {n.name: frozenset(n.leaves) for n in plan.nodes}
+        exposed = {(name, key): leaves[name] for name, key in exposed}
     sources = {
         stream: _source(stream, plan, queries, schemas[stream])
         for stream in sorted({n.leaf.stream for n in plan.sources})
@@ -145,7 +153,7 @@ def _exposures(
     """
     exposed: dict[tuple[str, OutputKey], frozenset[Leaf]] = {}
     uses: dict[tuple[str, OutputKey], frozenset[str]] = {}
-    for node in reversed(plan.nodes):
+    for node in reversed(list(plan.nodes)):
         wanted = {leaf for (name, _), leaves in exposed.items() if name == node.name for leaf in leaves}
         for child, left in ((node.left, True), (node.right, False)):
             if isinstance(child, SourceNode):
@@ -158,9 +166,7 @@ def _exposures(
     return exposed, uses
 
 
-def _source(
-    stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema: StreamSchema
-) -> SourceSpec:
+def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema: StreamSchema) -> SourceSpec:
     keys: dict[SourceNode, set[IndexKey]] = {}
     for node in plan.nodes:
         for child, left in ((node.left, True), (node.right, False)):

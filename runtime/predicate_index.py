@@ -1,9 +1,9 @@
 """From tuples to query sets, at a cost that does not grow with the number of queries.
 
-Evaluating hundreds of WHERE clauses one by one is the trap. Instead, per column, the constants of all queries' conditions on
-that column are sorted; between and at them lie elementary intervals inside which no condition changes its value. Each
-interval (and NULL) has one precomputed bitset of the queries whose conditions on this column are TRUE there. A
-tuple then costs one binary search per column and one AND per 64 queries.
+Evaluating hundreds of WHERE clauses one by one is the trap. Instead, per column, the constants of all queries'
+conditions on that column are sorted; between and at them lie elementary intervals inside which no condition changes
+its value. Each interval (and NULL) has one precomputed bitset of the queries whose conditions on this column are TRUE
+there. A tuple then costs one binary search per column and one AND per 64 queries.
 
 Why it is right: a condition built from comparisons of one column with constants, IN, IS NULL, AND, OR, NOT depends only
 on the position of the value among the constants. Position 2i+1 is "equal to constant i", position 2i lies below it. So
@@ -76,9 +76,7 @@ class PredicateIndex:
             sets[failed, slot >> 6] &= ~np.uint64(1 << (slot & 63))
         return sets
 
-    def _by_text(
-        self, data: ColumnData, conditions: list[tuple[int, ex.Expr]]
-    ) -> tuple[U64, npt.NDArray[np.int64]]:
+    def _by_text(self, data: ColumnData, conditions: list[tuple[int, ex.Expr]]) -> tuple[U64, npt.NDArray[np.int64]]:
         """Table over the dictionary (last entry: NULL), and each tuple's place in it."""
         size = len(data.dictionary) if data.dictionary is not None else 0
         codes = np.append(np.arange(size, dtype=np.int32), np.int32(0))
@@ -126,7 +124,10 @@ def _set(words: U64, slot: int) -> None:
 
 
 def _table(
-    conditions: list[tuple[int, ex.Expr]], everyone: U64, lookup: Callable[[ex.ColumnRef], ColumnData], rows: int
+    conditions: list[tuple[int, ex.Expr]],
+    everyone: U64,
+    lookup: Callable[[ex.ColumnRef], ColumnData],
+    rows: int,
 ) -> U64:
     table = np.tile(everyone, (rows, 1))
     for slot, condition in conditions:

@@ -1,9 +1,9 @@
 """The result log: what every query got, exactly once, in delivery order, for as long as retention lasts.
 
-A row is in the log when the epoch that found it is committed: the commit record lists the segments, and what it does not list
-does not exist. A batch's place is (epoch, sequence): the sequence counts a query's batches within the epoch, in the
-order of the commit record. So a reader that continues after its last cursor misses nothing and sees nothing twice, also
-across restarts.
+A row is in the log when the epoch that found it is committed: the commit record lists the segments, and what it does
+not list does not exist. A batch's place is (epoch, sequence): the sequence counts a query's batches within the epoch,
+in the order of the commit record. So a reader that continues after its last cursor misses nothing and sees nothing
+twice, also across restarts.
 """
 
 from __future__ import annotations

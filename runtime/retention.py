@@ -1,13 +1,14 @@
 """Which state nobody can need any more.
 
-A new tuple of stream S is accepted only at or after watermark(S) - allowed_lateness(S). So a window of a query is dead once
-its end lies at or before the minimum of that over the query's streams: no accepted tuple can fall into it. Everything that is
-only in dead windows can go. Per query that is one number, the start of its first window still alive; a source bucket
-is needed while its latest slice reaches the smallest such number of any query on its stream; a joined bucket while the latest
-`lo` of its items does, because an item is in no window that ends before the one reaching furthest from its lo.
+A new tuple of stream S is accepted only at or after watermark(S) - allowed_lateness(S). So a window of a query is
+dead once its end lies at or before the minimum of that over the query's streams: no accepted tuple can fall into it.
+Everything that is only in dead windows can go. Per query that is one number, the start of its first window still
+alive; a source bucket is needed while its latest slice reaches the smallest such number of any query on its stream; a
+joined bucket while the latest `lo` of its items does, because an item is in no window that ends before the one
+reaching furthest from its lo.
 
-Row references stay sound: a joined item's tuples lie at or after its lo, so their buckets live at least as long as the item can
-match anything.
+Row references stay sound: a joined item's tuples lie at or after its lo, so their buckets live at least as long as
+the item can match anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The coordinator's state: everything that must survive a crash, and nothing else.
 
-It is the fold of the event log. `StreamState` and `QueryRecord` are frozen; the coordinator replaces them, so a reader on
-another thread that took a reference sees one consistent value.
+It is the fold of the event log. `StreamState` and `QueryRecord` are frozen; the coordinator replaces them, so a
+reader on another thread that took a reference sees one consistent value.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ SlotTable = dict[int, str]
 class State:
     """`slots[version][group]`: slot tables of all plan versions that open buckets refer to.
 
-    `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when a stream
-    that was idle comes back and lowers the watermark.
+    `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
+    a stream that was idle comes back and lowers the watermark.
     """
 
     epoch: int = 0
@@ -120,7 +120,7 @@ class State:
     def from_json(value: Any) -> State:
         slots: dict[int, dict[int, SlotTable]] = {}
         for version, group, table in value["slots"]:
-            slots.setdefault(version, {})[group] = {slot: uid for slot, uid in table}
+            slots.setdefault(version, {})[group] = dict(table)
         return State(
             epoch=value["epoch"],
             next_bucket=value["next_bucket"],

@@ -3,11 +3,11 @@
 State is a cache of what the source buckets say. Between the plan of the last epoch and the plan of the next one,
 
 - a query that is *new* needs nothing from the past: its first window starts after everything accepted so far;
-- a query that moved to another group needs its bits in that group's views of the open buckets: they are copied there from
-  the views that have them, by query, not by slot;
-- a query whose join order changed needs indexes it did not use (added to the views) and joined buckets of joins it did not
-  use. Those are rebuilt from their inputs, once, without delivering anything: every row they could lead to was delivered
-  in an earlier epoch, by the old plan.
+- a query that moved to another group needs its bits in that group's views of the open buckets: they are copied there
+  from the views that have them, by query, not by slot;
+- a query whose join order changed needs indexes it did not use (added to the views) and joined buckets of joins it
+  did not use. Those are rebuilt from their inputs, once, without delivering anything: every row they could lead to
+  was delivered in an earlier epoch, by the old plan.
 
 A joined bucket refers to items and index positions of its inputs, so whatever is above a rebuilt input is rebuilt too.
 Old and new plan never mix within an epoch, hence nothing is lost or repeated.
@@ -108,9 +108,7 @@ def _find(state: State, bucket: SourceRef, leaf: Leaf, uid: str) -> tuple[ViewRe
     raise AssertionError(f"{uid} took part in epoch {bucket.epoch}, but bucket {bucket.id} does not know it")
 
 
-def _output_rebuilds(
-    state: State, before: Physical, after: Physical, touched: set[tuple[Leaf, int]]
-) -> set[Output]:
+def _output_rebuilds(state: State, before: Physical, after: Physical, touched: set[tuple[Leaf, int]]) -> set[Output]:
     had = set(state.executed.by_uid)
     exposed: dict[Output, set[Leaf]] = {}
     for r in state.joined.values():

@@ -93,9 +93,7 @@ def join_query(
     )
 
 
-def running(
-    id: str, query: JoinQuery, *, uid: str | None = None, active_from: int | None = None
-) -> RunningQuery:
+def running(id: str, query: JoinQuery, *, uid: str | None = None, active_from: int | None = None) -> RunningQuery:
     return RunningQuery(uid or id, id, query, active_from)
 
 
@@ -151,9 +149,7 @@ def join_queries(draw: st.DrawFn, *, max_sources: int = 5) -> JoinQuery:
     ]
     advance = draw(st.integers(1, 4))
     window = Window(advance * draw(st.integers(1, 3)), advance)
-    return join_query(
-        *(f"{s} {a}" for s, a in zip(streams, aliases, strict=True)), on=on, where=where, window=window
-    )
+    return join_query(*(f"{s} {a}" for s, a in zip(streams, aliases, strict=True)), on=on, where=where, window=window)
 
 
 @st.composite

@@ -35,9 +35,7 @@ def demo(
     # With --json the story goes to stderr: stdout is for the one JSON value.
     out = console(stderr=as_json)
     with ExitStack() as running:
-        folder = running.enter_context(
-            tempfile.TemporaryDirectory(prefix="ajoin-demo-", ignore_cleanup_errors=True)
-        )
+        folder = running.enter_context(tempfile.TemporaryDirectory(prefix="ajoin-demo-", ignore_cleanup_errors=True))
         with waiting("starting Spark" if settings.executor == "spark" else "starting"):
             executor = running.enter_context(launch.executor(settings))
             platform = running.enter_context(launch.platform(settings, executor, Path(folder)))

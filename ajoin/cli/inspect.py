@@ -75,17 +75,15 @@ def _show(now: PlatformStatus) -> None:
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
         "time spent": stages or "-",
-        "up since": f"{now.uptime_seconds:,.0f} s",
+        "up for": f"{now.uptime_seconds:,.0f} s",
     }
     for label, value in facts.items():
-        console().print(f"[dim]{label + ':':<14}[/]{escape(value)}")
+        console().print(f"[dim]{label + ':':<14}[/]{escape(value)}", soft_wrap=True)
 
 
 def size(count: int) -> str:
     """Bytes for people: 1536 is 1.5 KiB."""
-    amount, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 4)
+    return f"{count / (1 << 10 * power):.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"

@@ -29,9 +29,7 @@ def create(
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the SQL text from a file.", dir_okay=False)
     ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Id of the query; default: the platform chooses.")
-    ] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Id of the query; default: the platform chooses.")] = None,
     sink: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,9 +68,7 @@ def delete(id: Id, server: ServerOption = None, as_json: JsonFlag = False) -> No
         print_json(info)
     else:
         until = event_time(info.active_until, "nothing: it never had a watermark")
-        console().print(
-            f"deleted query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, complete until {until}"
-        )
+        console().print(f"deleted query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, complete until {until}")
 
 
 @app.command("list")
@@ -161,4 +157,4 @@ def _show(info: QueryInfo) -> None:
         "sinks": ", ".join(["result log", *sinks]),
     }
     for label, value in facts.items():
-        out.print(f"[dim]{label + ':':<14}[/]{escape(str(value))}")
+        out.print(f"[dim]{label + ':':<14}[/]{escape(str(value))}", soft_wrap=True)

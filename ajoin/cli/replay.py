@@ -18,18 +18,12 @@ from ajoin.replay.scenario import ScenarioError, read
 
 
 def replay(
-    scenario: Annotated[
-        Path, typer.Argument(help="The scenario, one JSON object a line.", show_default=False)
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for the results.", metavar="DIR", file_okay=False)
-    ],
+    scenario: Annotated[Path, typer.Argument(help="The scenario, one JSON object a line.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results.", metavar="DIR", file_okay=False)],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. partitions=4.", metavar="KEY=VALUE")
     ] = None,
-    flush: Annotated[
-        bool, typer.Option("--flush/--no-flush", help="At the end, close all open windows.")
-    ] = True,
+    flush: Annotated[bool, typer.Option("--flush/--no-flush", help="At the end, close all open windows.")] = True,
     verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,
@@ -50,6 +44,7 @@ def replay(
         _state_dir(effective) as state,
         launch.executor(settings) as executor,
     ):
+        say("replaying")
         report = runner.run(
             steps,
             out,
@@ -82,9 +77,7 @@ def _summary(out: Path, report: Report, as_json: bool) -> None:
     if as_json:
         print_json({"files": files, **report.to_json()})
         return
-    tuples, late, dead = (
-        sum(counts.values()) for counts in (report.tuples, report.late_dropped, report.dead_letter)
-    )
+    tuples, late, dead = (sum(counts.values()) for counts in (report.tuples, report.late_dropped, report.dead_letter))
     console().print(
         f"replayed [bold]{report.epochs}[/] {'epoch' if report.epochs == 1 else 'epochs'} and "
         f"[bold]{tuples:,}[/] tuples in {report.seconds['total']:.1f} s "

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def serve(
-    listen: Annotated[
-        str | None, typer.Option("--listen", help="Address to listen on.", metavar="ADDRESS")
-    ] = None,
+    listen: Annotated[str | None, typer.Option("--listen", help="Address to listen on.", metavar="ADDRESS")] = None,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Everything that survives a restart.", file_okay=False)
     ] = None,
@@ -34,16 +32,12 @@ def serve(
     epoch_interval: Annotated[
         float | None, typer.Option("--epoch-interval", help="Least seconds between two epochs.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting.", metavar="KEY=VALUE")
-    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting.", metavar="KEY=VALUE")] = None,
     demo_streams: Annotated[
         bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
     ] = False,
     verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
-    ] = None,
+    log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the effective configuration and end.")
     ] = False,

@@ -97,9 +97,7 @@ def report(error: AJoinError, *, as_json: bool) -> None:
         print_json({"error": error_json(error)})
     else:
         line = " ".join(str(error).split())
-        console(stderr=True).print(
-            f"[bold red]error {error.reason}:[/] [red]{escape(line)}[/]", soft_wrap=True
-        )
+        console(stderr=True).print(f"[bold red]error {error.reason}:[/] [red]{escape(line)}[/]", soft_wrap=True)
 
 
 def error_json(error: AJoinError) -> dict[str, Any]:

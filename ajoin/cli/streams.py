@@ -25,9 +25,7 @@ def create(
         typer.Option("--column", "-c", help="A column, name:TYPE; once for each.", metavar="NAME:TYPE"),
     ],
     time: Annotated[str, typer.Option("--time", help="The event-time column.", metavar="COLUMN")],
-    source: Annotated[
-        str, typer.Option("--source", help="Kind of source: generator, files, push.")
-    ] = "generator",
+    source: Annotated[str, typer.Option("--source", help="Kind of source: generator, files, push.")] = "generator",
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="A setting of the source.", metavar="KEY=VALUE")
     ] = None,
@@ -136,4 +134,4 @@ def _show(info: StreamInfo) -> None:
         "queries": ", ".join(info.queries) or "-",
     }
     for label, value in facts.items():
-        out.print(f"[dim]{label + ':':<21}[/]{escape(value)}")
+        out.print(f"[dim]{label + ':':<21}[/]{escape(value)}", soft_wrap=True)

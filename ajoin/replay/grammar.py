@@ -106,9 +106,7 @@ def _order(order: Any) -> Any:
     if isinstance(order, str) and order:
         return order
     if not isinstance(order, list) or len(order) < 2:
-        raise Malformed(
-            f"'order' holds {_show(order)}", hint='it must be nested lists of aliases: [["V", "W"], "C"]'
-        )
+        raise Malformed(f"'order' holds {_show(order)}", hint='it must be nested lists of aliases: [["V", "W"], "C"]')
     return reduce(lambda left, right: (left, right), [_order(part) for part in order])
 
 
@@ -137,15 +135,11 @@ SHAPES: Mapping[str, _Shape] = {
     "event": _Shape(_feed, ("row",)),
     "events": _Shape(_feed_file, ("file",)),
     "epoch": _Shape(_end_epoch),
-    "watermark": _Shape(
-        lambda l, _: Punctuate(_text(l["watermark"], "watermark"), _integer(l["ts"], "ts")), ("ts",)
-    ),
+    "watermark": _Shape(lambda l, _: Punctuate(_text(l["watermark"], "watermark"), _integer(l["ts"], "ts")), ("ts",)),
     "optimize": _Shape(lambda l, _: Optimize(_choice(l["optimize"], "optimize", ("full", "incremental")))),
     "force": _Shape(_force),
     "scale": _Shape(_scale),
-    "restart": _Shape(
-        lambda l, _: Restart(_choice(l["restart"], "restart", ("graceful", "kill")) == "graceful")
-    ),
+    "restart": _Shape(lambda l, _: Restart(_choice(l["restart"], "restart", ("graceful", "kill")) == "graceful")),
 }
 """Leading key -> how to read the line, and the other keys it must and may have (besides expect_error)."""
 
@@ -163,9 +157,7 @@ def parse_line(number: int, text: str, folder: Path) -> Step:
     if not leading:
         raise Malformed("has no leading key", hint="expected one of " + ", ".join(SHAPES))
     if len(leading) > 1:
-        raise Malformed(
-            f"has more than one leading key: {', '.join(leading)}", hint="write one line for each"
-        )
+        raise Malformed(f"has more than one leading key: {', '.join(leading)}", hint="write one line for each")
     shape = SHAPES[leading[0]]
     _only(line, (leading[0], *shape.required), (*shape.optional, "expect_error"), f"a {leading[0]!r} line")
     expect_error = line.get("expect_error", False)
@@ -174,9 +166,7 @@ def parse_line(number: int, text: str, folder: Path) -> Step:
     return Step(number, shape.build(line, folder), expect_error)
 
 
-def _only(
-    found: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...] = (), where: str = ""
-) -> None:
+def _only(found: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...] = (), where: str = "") -> None:
     """All of `required`, some of `optional`, nothing else."""
     for key in required:
         if key not in found:

@@ -52,9 +52,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         return guarded
 
-    def _stream(
-        self, inner: Callable[[Any, Any], AsyncIterator[Any]], method: str
-    ) -> Callable[[Any, Any], Any]:
+    def _stream(self, inner: Callable[[Any, Any], AsyncIterator[Any]], method: str) -> Callable[[Any, Any], Any]:
         async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
             try:
                 async for item in inner(request, context):

@@ -13,7 +13,5 @@ def require(field: str, value: object) -> None:
 def clamp(field: str, value: int, *, default: int, most: int) -> int:
     """0 is the default, too much is `most`, and less than nothing is refused."""
     if value < 0:
-        raise InvalidRequest(
-            f"{field} is {value}", reason="NEGATIVE_NUMBER", hint=f"give 0 (for {default}) or more"
-        )
+        raise InvalidRequest(f"{field} is {value}", reason="NEGATIVE_NUMBER", hint=f"give 0 (for {default}) or more")
     return min(value or default, most)

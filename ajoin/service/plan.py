@@ -38,9 +38,7 @@ class PlanService(rpc.PlanServiceServicer):
         )
         return pb.ExplainResponse(text=text, plan_version=version)
 
-    async def WatchPlan(
-        self, request: pb.WatchPlanRequest, context: Any
-    ) -> AsyncIterator[pb.WatchPlanResponse]:
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Any) -> AsyncIterator[pb.WatchPlanResponse]:
         now = self._platform.plan_version
         version = request.after_version if request.HasField("after_version") else now
         if not 0 <= version <= now:
@@ -58,9 +56,7 @@ class PlanService(rpc.PlanServiceServicer):
             if state == State.FAILED:
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
             if state != State.RUNNING:
-                raise Unavailable(
-                    "the platform is stopping", reason="STOPPING", hint=f"watch on after {version}"
-                )
+                raise Unavailable("the platform is stopping", reason="STOPPING", hint=f"watch on after {version}")
             await changed.wait()
 
     async def Optimize(self, request: pb.OptimizeRequest, context: Any) -> pb.OptimizeResponse:
@@ -85,9 +81,7 @@ class PlanService(rpc.PlanServiceServicer):
         applied = await self._control(ScaleTo(request.partitions))
         return pb.ScaleResponse(plan_version=applied.plan_version)
 
-    async def SplitPartition(
-        self, request: pb.SplitPartitionRequest, context: Any
-    ) -> pb.SplitPartitionResponse:
+    async def SplitPartition(self, request: pb.SplitPartitionRequest, context: Any) -> pb.SplitPartitionResponse:
         _within("partition", request.partition, 0, self._platform.partitions - 1)
         _within("ways", request.ways, 1, MOST_WAYS)
         applied = await self._control(SplitPartition(request.partition, request.ways))

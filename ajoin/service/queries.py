@@ -67,9 +67,7 @@ class QueryService(rpc.QueryServiceServicer):
         after = _read_token(request.page_token, state) if request.page_token else None
         queries = await asyncio.to_thread(self._platform.queries)
         wanted = [
-            q
-            for q in queries
-            if (state is None or q.state == state) and (after is None or (q.id, q.uid) > after)
+            q for q in queries if (state is None or q.state == state) and (after is None or (q.id, q.uid) > after)
         ]
         page, rest = wanted[:size], wanted[size:]
         token = _write_token(page[-1], state) if rest else ""

@@ -48,17 +48,13 @@ class ResultService(rpc.ResultServiceServicer):
         self._platform = platform
         self._pulse = pulse
 
-    async def Subscribe(
-        self, request: pb.SubscribeRequest, context: Any
-    ) -> AsyncIterator[pb.SubscribeResponse]:
+    async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> AsyncIterator[pb.SubscribeResponse]:
         require("query_id", request.query_id)
         view = self._view(request.query_id)
         uid = view.info.uid
         place = _begin(request, view.epoch)
         said: tuple[object, object] | None = None
-        if (
-            place.sequence == LAST_SEQUENCE
-        ):  # nothing before it is asked for, so the first thing to say is where we are
+        if place.sequence == LAST_SEQUENCE:  # nothing before it is asked for, so the first thing to say is where we are
             said = (view.info.watermark, view.info.state)
             yield pb.SubscribeResponse(progress=_progress(view, place))
         while True:
@@ -67,9 +63,7 @@ class ResultService(rpc.ResultServiceServicer):
             if view.info.uid != uid:  # deleted, and its id given to another query
                 return
             if view.state in (State.STOPPING, State.STOPPED):
-                raise Unavailable(
-                    "the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor"
-                )
+                raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
             while batches := await asyncio.to_thread(self._read, request.query_id, place):
                 for batch in batches:
                     yield pb.SubscribeResponse(batch=batch)
@@ -127,9 +121,7 @@ def _pieces(batch: ResultBatch, before: Cursor) -> list[pb.ResultBatch]:
         done = start + piece.num_rows
         whole = done == rows.num_rows
         cursor = (
-            Cursor(batch.cursor.epoch, batch.cursor.sequence)
-            if whole
-            else Cursor(before.epoch, before.sequence, done)
+            Cursor(batch.cursor.epoch, batch.cursor.sequence) if whole else Cursor(before.epoch, before.sequence, done)
         )
         pieces.append(
             pb.ResultBatch(

@@ -101,9 +101,7 @@ class Server:
         answers = Answers()
         streams_rpc.add_StreamServiceServicer_to_server(StreamService(self._platform, answers), self._server)
         queries_rpc.add_QueryServiceServicer_to_server(QueryService(self._platform, answers), self._server)
-        results_rpc.add_ResultServiceServicer_to_server(
-            ResultService(self._platform, self._pulse), self._server
-        )
+        results_rpc.add_ResultServiceServicer_to_server(ResultService(self._platform, self._pulse), self._server)
         plan_rpc.add_PlanServiceServicer_to_server(PlanService(self._platform, self._pulse), self._server)
         admin_rpc.add_AdminServiceServicer_to_server(AdminService(self._platform), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -120,9 +118,7 @@ class Server:
             await changed.wait()
 
 
-def serve(
-    platform: Platform, address: str = DEFAULT_ADDRESS, on_ready: Callable[[str], None] | None = None
-) -> None:
+def serve(platform: Platform, address: str = DEFAULT_ADDRESS, on_ready: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then end gracefully. Only on the main thread."""
 
     async def run() -> None:

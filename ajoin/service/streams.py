@@ -42,9 +42,7 @@ class StreamService(rpc.StreamServiceServicer):
 
         return await self._answers.once(request, run)
 
-    async def ListDeadLetters(
-        self, request: pb.ListDeadLettersRequest, context: Any
-    ) -> pb.ListDeadLettersResponse:
+    async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Any) -> pb.ListDeadLettersResponse:
         require("name", request.name)
         limit = clamp("limit", request.limit, default=100, most=1000)
         letters = await asyncio.to_thread(self._platform.dead_letters, request.name, limit)

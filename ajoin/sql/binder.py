@@ -221,9 +221,7 @@ class Binder:
                 f"LIKE compares STRING with STRING, not {operand.type} with {pattern.type}",
             )
         if not isinstance(pattern, Literal):
-            self.fail(
-                node.expression, Reason.UNSUPPORTED_EXPRESSION, "the pattern of LIKE must be a constant"
-            )
+            self.fail(node.expression, Reason.UNSUPPORTED_EXPRESSION, "the pattern of LIKE must be a constant")
         char = sign.value if isinstance(sign, Literal) else None
         if escape is not None and not (isinstance(char, str) and len(char) == 1):
             self.fail(escape, Reason.INVALID_LITERAL, "ESCAPE takes exactly one character")

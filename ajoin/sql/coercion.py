@@ -26,9 +26,7 @@ def arithmetic_type(op: str, a: ColumnType, b: ColumnType) -> ColumnType | None:
         return common_type(a, b)
     if a == _TIMESTAMP and b == _TIMESTAMP:
         return ColumnType.BIGINT if op == "-" else None
-    if (a == _TIMESTAMP and b in INTEGERS and op in "+-") or (
-        a in INTEGERS and b == _TIMESTAMP and op == "+"
-    ):
+    if (a == _TIMESTAMP and b in INTEGERS and op in "+-") or (a in INTEGERS and b == _TIMESTAMP and op == "+"):
         return _TIMESTAMP
     return None
 

@@ -25,8 +25,7 @@ from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
 
 WINDOW_HINT = (
-    "write WINDOW TUMBLING (SIZE n unit) or WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit) "
-    "as the last clause"
+    "write WINDOW TUMBLING (SIZE n unit) or WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit) as the last clause"
 )
 
 _AGGREGATION = (Reason.UNSUPPORTED_AGGREGATION, "join queries do not aggregate")

@@ -23,9 +23,7 @@ from optimizer.types import StreamSchema
 
 MIN_SOURCES, MAX_SOURCES = 2, 8
 _COUNT = f"a join query has {MIN_SOURCES} to {MAX_SOURCES} sources"
-MAX_WINDOW_MS = (
-    100 * 366 * 86_400_000
-)  # a hundred years: event time plus a window length can then never overflow
+MAX_WINDOW_MS = 100 * 366 * 86_400_000  # a hundred years: event time plus a window length can then never overflow
 
 
 @dataclass(slots=True)
@@ -44,9 +42,7 @@ class FromClause:
         clause = cls(sql, schemas)
         start = select.args.get("from_")
         if start is None:
-            clause._fail(
-                select, Reason.SOURCE_COUNT, "the statement has no FROM clause", "join at least two streams"
-            )
+            clause._fail(select, Reason.SOURCE_COUNT, "the statement has no FROM clause", "join at least two streams")
         clause._add(start.this)
         for join in select.args.get("joins") or ():
             clause._join(join)
@@ -115,9 +111,7 @@ class FromClause:
             schema, name, window = self._table_function(name)
         named = table.args.get("alias")
         if named is not None and (named.args.get("columns") or not named.name):
-            self._fail(
-                named, Reason.UNSUPPORTED_CLAUSE, "an alias is one name", "rename columns with AS in SELECT"
-            )
+            self._fail(named, Reason.UNSUPPORTED_CLAUSE, "an alias is one name", "rename columns with AS in SELECT")
         label = named.this if named is not None else name
         if any(s.alias == label.name for s in self.sources):
             self._fail(

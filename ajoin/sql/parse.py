@@ -30,9 +30,7 @@ MAX_SQL_LENGTH = 64 * 1024
 _CLAUSES = {"expressions", "from_", "joins", "where", "windows"}
 
 
-def parse_query(
-    sql: str, schemas: Mapping[str, StreamSchema], *, max_length: int = MAX_SQL_LENGTH
-) -> JoinQuery:
+def parse_query(sql: str, schemas: Mapping[str, StreamSchema], *, max_length: int = MAX_SQL_LENGTH) -> JoinQuery:
     """The query `sql` asks for, bound against the streams in `schemas` (by name); SqlError if there is none.
 
     `max_length` bounds the text in UTF-8 bytes.

@@ -22,9 +22,7 @@ from optimizer.types import ColumnType
 
 def read_outputs(scope: Scope, binder: Binder, select: exp.Select) -> tuple[Output, ...]:
     if not select.expressions:
-        raise sql_error(
-            scope.sql, select, Reason.SQL_SYNTAX, "SELECT has no items", "write SELECT * for all columns"
-        )
+        raise sql_error(scope.sql, select, Reason.SQL_SYNTAX, "SELECT has no items", "write SELECT * for all columns")
     seen: dict[str, Output] = {}
     for item in select.expressions:
         at = item.args["alias"] if isinstance(item, exp.Alias) else item
@@ -53,9 +51,7 @@ def _item(scope: Scope, binder: Binder, item: exp.Expr) -> Iterator[Output]:
     star = item.this if isinstance(item, exp.Column) else item
     if isinstance(star, exp.Star):
         if any(star.args.values()):
-            raise sql_error(
-                scope.sql, star, Reason.UNSUPPORTED_EXPRESSION, "* EXCEPT / REPLACE is not supported"
-            )
+            raise sql_error(scope.sql, star, Reason.UNSUPPORTED_EXPRESSION, "* EXCEPT / REPLACE is not supported")
         table = item.args.get("table")
         for source in [scope.source(table)] if table else scope.sources:
             yield from _all_columns(source)

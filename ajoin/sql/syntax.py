@@ -59,9 +59,7 @@ def _check_shape(sql: str, tokens: list[Token]) -> None:
             "start the statement with SELECT",
         )
     if first.token_type != TokenType.SELECT:
-        raise sql_error(
-            sql, first, Reason.NOT_A_SELECT, "a query must be a SELECT statement", "start it with SELECT"
-        )
+        raise sql_error(sql, first, Reason.NOT_A_SELECT, "a query must be a SELECT statement", "start it with SELECT")
     ended = False
     depth = 0
     for token in tokens:

@@ -2,9 +2,10 @@
 
     magic (8) | header length (8) | header JSON | padding | array | padding | array | ...
 
-All Python workers of a node share the pages; opening copies and parses nothing but the header. A file is written under a
-temporary name and renamed into place, so it exists completely or not at all, and a second attempt of the same task writes the
-same thing again. Files are never changed, so anything opened stays valid, even after the name is deleted.
+All Python workers of a node share the pages; opening copies and parses nothing but the header. A file is written
+under a temporary name and renamed into place, so it exists completely or not at all, and a second attempt of the same
+task writes the same thing again. Files are never changed, so anything opened stays valid, even after the name is
+deleted.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class BucketFile:
 
 def write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
     """Write atomically; returns the number of bytes."""
-    directory, at = [], 0
+    directory: list[tuple[str, str, list[int], int]] = []
+    at = 0
     for name, array in arrays.items():
         at = -(-at // _ALIGN) * _ALIGN
-        directory.append([name, array.dtype.str, list(array.shape), at])
+        directory.append((name, array.dtype.str, list(array.shape), at))
         at += array.nbytes
     header = json.dumps({"meta": meta, "arrays": directory}, separators=(",", ":")).encode()
     base = -(-(16 + len(header)) // _ALIGN) * _ALIGN

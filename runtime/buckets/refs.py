@@ -1,7 +1,7 @@
 """References: what the driver remembers of a bucket and what travels between tasks instead of the bucket itself.
 
-A bucket id is a small integer, unique for ever, handed out by the coordinator before the task runs. Row references inside
-joined buckets are (bucket id, item), so they mean the same in every process.
+A bucket id is a small integer, unique for ever, handed out by the coordinator before the task runs. Row references
+inside joined buckets are (bucket id, item), so they mean the same in every process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from runtime.physical import IndexKey, OutputKey
 
 @dataclass(frozen=True, slots=True)
 class ViewRef:
-    """One query group's view of a source bucket: where it is, under which plan version its bits were set, its indexes."""
+    """One query group's view of a source bucket: where it is, under which plan version its bits were set, its
+    indexes.
+    """
 
     leaf: Leaf
     group: int

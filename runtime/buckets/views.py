@@ -19,7 +19,7 @@ from runtime.buckets.file import BucketFile
 from runtime.columns import ColumnData, strings_from
 from runtime.kernels import csr
 from runtime.kernels.csr import Csr
-from runtime.physical import IndexKey, OutputKey
+from runtime.physical import IndexKey
 from runtime.querysets import Words
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -104,15 +104,21 @@ def put_view(
     sets: Words,
     slices: npt.NDArray[np.int64],
     keyed: Iterable[tuple[IndexKey, npt.NDArray[np.uint64], npt.NDArray[np.bool_] | None]],
-) -> None:
-    """`slices` per item; `keyed` gives per key the hash of every item and which items have a key at all."""
+) -> list[int]:
+    """`slices` per item; `keyed` gives per key the hash of every item and which items have a key at all.
+
+    Returns the number of distinct keys of each index.
+    """
     prefix = view_prefix(leaf, group)
     arrays[f"{prefix}rows"] = rows.astype(np.int32)
     arrays[f"{prefix}sets"] = sets
+    distinct = []
     for key, hashes, usable in keyed:
         items = np.arange(len(rows)) if usable is None else np.flatnonzero(usable)
         index = csr.build(items, hashes, slices, slices, sets)
         put_index(arrays, f"{prefix}{key_name(key)}:", index, spans=False)
+        distinct.append(int((index.hashes[1:] != index.hashes[:-1]).sum()) + min(1, len(index.hashes)))
+    return distinct
 
 
 # -- joined buckets -----------------------------------------------------------------------------------------------
@@ -121,8 +127,9 @@ def put_view(
 class Joined:
     """Items of a joined bucket.
 
-    Item i is: carrier item `carrier_item[i]` of bucket `carrier_bucket[i]`, combined with each of the partners at positions
-    [partner_from[i], partner_to[i]) of the index of bucket `partner_bucket[i]`. `carrier_left`: which input carried.
+    Item i is: carrier item `carrier_item[i]` of bucket `carrier_bucket[i]`, combined with each of the partners at
+    positions [partner_from[i], partner_to[i]) of the index of bucket `partner_bucket[i]`. `carrier_left`: which input
+    carried.
     """
 
     def __init__(self, file: BucketFile) -> None:
@@ -140,10 +147,3 @@ class Joined:
     def exposed(self, leaf: Leaf) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The one row of an exposed leaf behind every item: (source bucket, view item)."""
         return self._file.arrays[f"x:{leaf}:b"], self._file.arrays[f"x:{leaf}:i"]
-
-
-def output_name(node: str, key: OutputKey) -> str:
-    import hashlib
-
-    text = "|".join(f"{leaf}.{column}:{type}" for leaf, column, type in key)
-    return f"{node}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"

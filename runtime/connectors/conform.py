@@ -68,18 +68,14 @@ def conform_column(values: pa.ChunkedArray, column: Column, problems: Problems) 
         if pa.types.is_null(values.type):
             return pa.nulls(len(values), ARROW_TYPES[column.type])
         if not _acceptable(values.type, column.type):
-            raise Unusable(
-                f"column {column.name}: expected {column.type}, but the column holds {values.type}"
-            )
+            raise Unusable(f"column {column.name}: expected {column.type}, but the column holds {values.type}")
         if column.type is ColumnType.STRING:
             return _text(values, column, problems)
         if pa.types.is_timestamp(values.type):
             return _milliseconds(values, column, problems)
         return _checked(values, column, problems)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowCapacityError) as why:
-        raise Unusable(
-            f"column {column.name}: {values.type} cannot be turned into {column.type}: {why}"
-        ) from why
+        raise Unusable(f"column {column.name}: {values.type} cannot be turned into {column.type}: {why}") from why
 
 
 def _acceptable(have: pa.DataType, want: ColumnType) -> bool:
@@ -90,9 +86,7 @@ def _acceptable(have: pa.DataType, want: ColumnType) -> bool:
         case ColumnType.TIMESTAMP:
             return bool(is_number or pa.types.is_timestamp(have))
         case ColumnType.STRING:
-            return bool(
-                pa.types.is_string(have) or pa.types.is_large_string(have) or have == pa.string_view()
-            )
+            return bool(pa.types.is_string(have) or pa.types.is_large_string(have) or have == pa.string_view())
         case ColumnType.BOOLEAN:
             return bool(pa.types.is_boolean(have))
 
@@ -100,9 +94,7 @@ def _acceptable(have: pa.DataType, want: ColumnType) -> bool:
 def _checked(values: pa.ChunkedArray, column: Column, problems: Problems) -> pa.ChunkedArray | pa.Array:
     target = ARROW_TYPES[column.type]
     if column.type is ColumnType.DOUBLE and not pa.types.is_decimal(values.type):
-        return values.cast(
-            target, safe=False
-        )  # "unsafe" only rounds integers beyond 2^53, as JSON numbers are
+        return values.cast(target, safe=False)  # "unsafe" only rounds integers beyond 2^53, as JSON numbers are
     transport = pa.int64() if column.type is ColumnType.TIMESTAMP else target
     try:
         return values.cast(transport).cast(target)
@@ -131,9 +123,7 @@ def _milliseconds(values: pa.ChunkedArray, column: Column, problems: Problems) -
     missing = np.asarray(counts.is_null())
     raw = np.asarray(counts.fill_null(0))
     if unit in _PER_MILLISECOND:
-        raw = np.floor_divide(
-            raw, _PER_MILLISECOND[unit]
-        )  # floor, so that time before 1970 is cut the same way
+        raw = np.floor_divide(raw, _PER_MILLISECOND[unit])  # floor, so that time before 1970 is cut the same way
     elif unit == "s":
         limit = (2**63 - 1) // 1000
         beyond = np.abs(raw) > limit
@@ -150,9 +140,7 @@ def _row_texts(table: pa.Table, rows: Sequence[int]) -> dict[int, str]:
     plain = [pc.cast(c, pa.int64()) if pa.types.is_timestamp(c.type) else c for c in table.columns]
     picked = pa.Table.from_arrays(plain, names=table.column_names).take(pa.array(rows, pa.int64()))
     try:
-        texts = [
-            row_text(_named(picked, values)) for values in zip(*map(_values, picked.columns), strict=True)
-        ]
+        texts = [row_text(_named(picked, values)) for values in zip(*map(_values, picked.columns), strict=True)]
     except (ValueError, OverflowError, pa.ArrowException):
         texts = ["<cannot be shown>"] * len(rows)
     return dict(zip(rows, texts, strict=True))

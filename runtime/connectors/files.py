@@ -127,9 +127,7 @@ class FilesSource:
             status = entry.stat()
         except FileNotFoundError:
             return 0
-        settled = (
-            now_ms - status.st_mtime_ns // 1_000_000 >= self._config.settle_ms or not self._config.settle_ms
-        )
+        settled = now_ms - status.st_mtime_ns // 1_000_000 >= self._config.settle_ms or not self._config.settle_ms
         return status.st_size if settled else 0
 
 
@@ -179,9 +177,7 @@ class FileRead:
 
     def load(self, schema: StreamSchema) -> Loaded:
         if self.format is None:
-            return unreadable(
-                schema, self.name, "its name does not tell the format; set the option format or pattern"
-            )
+            return unreadable(schema, self.name, "its name does not tell the format; set the option format or pattern")
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:

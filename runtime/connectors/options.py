@@ -44,9 +44,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return "did you mean " + " or ".join(names[c] for c in close) + "?"
     some = list(names.values())[:20]
-    return (
-        "known: " + ", ".join(some) + (", ..." if len(names) > len(some) else "") if some else "it takes none"
-    )
+    return "known: " + ", ".join(some) + (", ..." if len(names) > len(some) else "") if some else "it takes none"
 
 
 class Settings:
@@ -71,9 +69,7 @@ class Settings:
     def family(self, prefix: str) -> dict[str, str]:
         return {k[len(prefix) :]: v for k, v in self._options.items() if k.startswith(prefix)}
 
-    def _parsed(
-        self, name: str, default: T, parse: Callable[[str], T], ok: Callable[[T], bool], expected: str
-    ) -> T:
+    def _parsed(self, name: str, default: T, parse: Callable[[str], T], ok: Callable[[T], bool], expected: str) -> T:
         if name not in self._options:
             return default
         try:
@@ -83,9 +79,7 @@ class Settings:
         return value if ok(value) else self.refuse(name, expected)
 
     def integer(self, name: str, default: int, low: int, high: int) -> int:
-        return self._parsed(
-            name, default, int, lambda v: low <= v <= high, f"a whole number from {low} to {high}"
-        )
+        return self._parsed(name, default, int, lambda v: low <= v <= high, f"a whole number from {low} to {high}")
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         return self._parsed(
@@ -115,9 +109,7 @@ def check_names(kind: str, given: Sequence[tuple[str, str]], known: Sequence[Opt
     seen: set[str] = set()
     for name, _ in given:
         if not any(o.covers(name) for o in known):
-            raise bad_option(
-                f"connector {kind} has no option {name!r}", nearest(name, (o.name for o in known))
-            )
+            raise bad_option(f"connector {kind} has no option {name!r}", nearest(name, (o.name for o in known)))
         if name in seen:
             raise bad_option(f"option {name} of connector {kind} is given twice", "give it once")
         seen.add(name)

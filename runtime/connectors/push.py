@@ -88,9 +88,7 @@ class PushSource:
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         missing = [n for n in range(int(start), int(end)) if n not in self._segments]
         if missing:
-            raise InternalError(
-                f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it"
-            )
+            raise InternalError(f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it")
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
     def trim(self, before: Offset) -> None:

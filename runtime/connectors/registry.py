@@ -45,9 +45,7 @@ def _check_generator(options: Mapping[str, str], schema: StreamSchema | None, ro
     generator.parse_config(options, schema)
 
 
-def _open_generator(
-    options: Mapping[str, str], schema: StreamSchema, state_dir: Path, roots: Roots
-) -> Source:
+def _open_generator(options: Mapping[str, str], schema: StreamSchema, state_dir: Path, roots: Roots) -> Source:
     return generator.GeneratorSource(generator.parse_config(options, schema))
 
 
@@ -80,9 +78,7 @@ SINKS: dict[str, SinkKind] = {
 }
 
 
-def make_source(
-    spec: ConnectorSpec, schema: StreamSchema, state_dir: Path, *, allowed_roots: Roots = ()
-) -> Source:
+def make_source(spec: ConnectorSpec, schema: StreamSchema, state_dir: Path, *, allowed_roots: Roots = ()) -> Source:
     """`state_dir` must belong to this stream alone and live as long as its offsets."""
     kind = _source_kind(spec)
     check_names(spec.kind, spec.options, kind.options)
@@ -95,9 +91,7 @@ def make_sink(spec: ConnectorSpec, *, allowed_roots: Roots = ()) -> Sink:
     return kind.open(spec.settings, allowed_roots)
 
 
-def check_source(
-    spec: ConnectorSpec, schema: StreamSchema | None = None, *, allowed_roots: Roots = ()
-) -> None:
+def check_source(spec: ConnectorSpec, schema: StreamSchema | None = None, *, allowed_roots: Roots = ()) -> None:
     """Raise InvalidRequest (UNKNOWN_CONNECTOR, BAD_CONNECTOR_OPTION) if this cannot be a stream's source."""
     kind = _source_kind(spec)
     check_names(spec.kind, spec.options, kind.options)
@@ -108,9 +102,7 @@ def check_sink(spec: ConnectorSpec, *, allowed_roots: Roots = ()) -> None:
     make_sink(spec, allowed_roots=allowed_roots).close()
 
 
-def check_options(
-    spec: ConnectorSpec, schema: StreamSchema | None = None, *, allowed_roots: Roots = ()
-) -> None:
+def check_options(spec: ConnectorSpec, schema: StreamSchema | None = None, *, allowed_roots: Roots = ()) -> None:
     """`check_source` or `check_sink`, whichever knows the kind; a kind that is both is taken as a source."""
     if spec.kind in SINKS and spec.kind not in SOURCES:
         check_sink(spec, allowed_roots=allowed_roots)
@@ -133,6 +125,4 @@ def _sink_kind(spec: ConnectorSpec) -> SinkKind:
 
 
 def _unknown(role: str, kind: str, known: Mapping[str, object]) -> InvalidRequest:
-    return InvalidRequest(
-        f"there is no {role} {kind!r}", reason="UNKNOWN_CONNECTOR", hint=nearest(kind, known)
-    )
+    return InvalidRequest(f"there is no {role} {kind!r}", reason="UNKNOWN_CONNECTOR", hint=nearest(kind, known))

@@ -73,9 +73,7 @@ class ConsoleSink:
         self._console = self._console or Console()
         shown = table.slice(0, self._limit)
         more = table.num_rows - shown.num_rows
-        title = f"query {query_id} · epoch {epoch} · {table.num_rows} rows" + (
-            f" ({more} not shown)" if more else ""
-        )
+        title = f"query {query_id} · epoch {epoch} · {table.num_rows} rows" + (f" ({more} not shown)" if more else "")
         grid = Table(title=Text(clean_text(title, 200)), title_justify="left")
         for name in shown.column_names:
             grid.add_column(Text(name))

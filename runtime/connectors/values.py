@@ -60,9 +60,7 @@ def values_to_array(values: Sequence[Any], column: Column, problems: Problems) -
             kept.append(None if value is None else convert(value, column.type))
         except (ValueError, OverflowError) as why:
             kept.append(None)
-            problems.setdefault(
-                i, f"column {column.name}: expected {column.type}, got {_show(value)}{_reason(why)}"
-            )
+            problems.setdefault(i, f"column {column.name}: expected {column.type}, got {_show(value)}{_reason(why)}")
     return pa.array(kept, type=transport).cast(target)
 
 

@@ -1,8 +1,9 @@
 """The index of a bucket: items ordered by key hash, grouped into entries (compressed sparse rows).
 
-An entry is a maximal run of items with equal (hash, lo, hi), where [lo, hi] spans the slices of the item's tuples (for
-a source tuple both are its own slice). So all items of an entry lie in the same windows, and one test decides for all of
-them. Entries are sorted by hash: a partition, being a range of hashes, is a contiguous piece of every array.
+An entry is a maximal run of items with equal (hash, lo, hi), where [lo, hi] spans the slices of the item's tuples
+(for a source tuple both are its own slice). So all items of an entry lie in the same windows, and one test decides
+for all of them. Entries are sorted by hash: a partition, being a range of hashes, is a contiguous piece of every
+array.
 
 Cost: one counting pass and short sorts; 4 bytes an item plus (8 + 16 + 4 + 8 per query-set word) bytes an entry.
 """

@@ -55,7 +55,7 @@ def count_pairs(l_entries: I32, l_offsets: I32, l_from: int, l_to: int, r_entrie
         a = max(l_offsets[l_entries[p]], l_from)
         b = min(l_offsets[l_entries[p] + 1], l_to)
         width = np.int64(r_offsets[r_entries[p] + 1] - r_offsets[r_entries[p]])
-        out[p] = max(np.int64(b - a), 0) * width
+        out[p] = width * (b - a) if b > a else 0
     return out
 
 

@@ -8,8 +8,8 @@ For two entries with the same key hash the queries that can have rows are
 computed per window shape, not per query: with [lo, hi] spanning all slices involved, the latest window of shape
 (size, advance) that starts at or before lo is the one that reaches furthest, so it decides.
 
-Pairs of entries whose set is empty are never looked into: that is the pruning of whole groups. Cost: linear in the entries
-of both sides plus the candidate pairs.
+Pairs of entries whose set is empty are never looked into: that is the pruning of whole groups. Cost: linear in the
+entries of both sides plus the candidate pairs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Slices: the finest pieces of event time that no running window cuts.
 
-The edges of all running queries' windows cut time into slices (Scotty's stream slicing); two tuples of one slice lie in
-exactly the same windows of every query. A slice is named by its start, an event time: so the question whether two slices
-share a window of a query is arithmetic on two numbers, needs no table of slices, and stays true when later plans cut
-time more finely (a new query never looks at older tuples, so the coarser old slices are fine enough for it).
+The edges of all running queries' windows cut time into slices (Scotty's stream slicing); two tuples of one slice lie
+in exactly the same windows of every query. A slice is named by its start, an event time: so the question whether two
+slices share a window of a query is arithmetic on two numbers, needs no table of slices, and stays true when later
+plans cut time more finely (a new query never looks at older tuples, so the coarser old slices are fine enough for
+it).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run every kernel once on next to nothing, so that compiled code is loaded before the first tuple.
 
-Compilation happens once per machine (the cache on disk); loading it takes a second or so per process. A Spark daemon does it
-before it forks its workers, so that workers have it from the start.
+Compilation happens once per machine (the cache on disk); loading it takes a second or so per process. A Spark daemon
+does it before it forks its workers, so that workers have it from the start.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ def warm_up() -> None:
     l, r, pair_sets = intersect.intersect(*side, *side, sets[0], one, one, sets[:1])
     expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
     expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
-    expand.pairs(
-        l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4
-    )
+    expand.pairs(l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4)
     column = ColumnRef("a", "x", ColumnType.BIGINT)
     condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
     PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)

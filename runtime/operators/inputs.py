@@ -64,7 +64,13 @@ class Directory:
         pieces = []
         for b, chosen in split_by_bucket(buckets):
             view = self.view(b, leaf, group).rows
-            pieces.append((self.store.open(self.sources[b].file), chosen, view[items if chosen is None else items[chosen]]))
+            pieces.append(
+                (
+                    self.store.open(self.sources[b].file),
+                    chosen,
+                    view[items if chosen is None else items[chosen]],
+                )
+            )
         return LeafRows(pieces)
 
 
@@ -99,7 +105,8 @@ def gather(buckets: Ids, items: npt.NDArray[Any], of: Callable[[int], npt.NDArra
     out: npt.NDArray[Any] | None = None
     for b, chosen in split_by_bucket(buckets):
         if chosen is None:
-            return of(b)[items]
+            every: npt.NDArray[Any] = of(b)[items]
+            return every
         found = of(b)[items[chosen]]
         if out is None:
             out = np.empty((len(buckets), *found.shape[1:]), found.dtype)

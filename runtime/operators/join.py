@@ -1,15 +1,16 @@
 """The join operator: every new bucket meets every bucket of the other side that shares a window with it, once.
 
-With old and new buckets on both sides, the pairs are new x old, old x new, new x new; old x old was done when the later
-of the two was new. So a result appears in the epoch in which its last tuple arrived, and never again. When a plan change needs
-joined state that does not exist yet, the same operator runs with all buckets marked new and no sink: it rebuilds what
-the new plan would have built, and delivers nothing.
+With old and new buckets on both sides, the pairs are new x old, old x new, new x new; old x old was done when the
+later of the two was new. So a result appears in the epoch in which its last tuple arrived, and never again. When a
+plan change needs joined state that does not exist yet, the same operator runs with all buckets marked new and no
+sink: it rebuilds what the new plan would have built, and delivers nothing.
 
-A task owns a range of key hashes (a partition), which is a contiguous piece of every index. If the partition is split k ways,
-the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes over union.
+A task owns a range of key hashes (a partition), which is a contiguous piece of every index. If the partition is split
+k ways, the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes
+over union.
 
-Matches go two ways: into joined buckets for the joins above (lists stay closed where they can), and to the sink for queries
-that end here.
+Matches go two ways: into joined buckets for the joins above (lists stay closed where they can), and to the sink for
+queries that end here.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class JoinReport:
     join_seconds: float
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
+    """Combinations found per join (closed lists count with the number of their items)."""
 
 
 @dataclass(slots=True)
@@ -108,13 +110,11 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}
     for spec in shared.level:
-        outputs = [
-            _Output(shared, spec, o, ids[(spec.name, o.key)]) for o in spec.outputs if (spec.name, o.key) in ids
-        ]
+        outputs = [_Output(shared, spec, o, ids[(spec.name, o.key)]) for o in spec.outputs if (spec.name, o.key) in ids]
         sink = SinkOperator(shared.directory, shared.joins, spec, writer) if shared.emit and spec.sinks else None
         total = 0
         for match in _matches(shared, spec, task):
-            total += len(match.l_entries)
+            total += _combinations(match)
             for output in outputs:
                 output.add(match)
             if sink is not None:
@@ -163,6 +163,18 @@ class _Match:
             self.lo[keep],
             self.hi[keep],
         )
+
+
+def _combinations(match: _Match) -> int:
+    counts = count_pairs(
+        match.l_entries,
+        match.left.index.offsets,
+        match.l_from,
+        match.l_to,
+        match.r_entries,
+        match.right.index.offsets,
+    )
+    return int(counts.sum())
 
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Match]:
@@ -253,7 +265,12 @@ def _chunks(
 def _pieces(match: _Match) -> Iterator[tuple[slice, int, int, int]]:
     """(entry pairs, left positions, combinations): runs of small pairs together, a huge pair in pieces."""
     counts = count_pairs(
-        match.l_entries, match.left.index.offsets, match.l_from, match.l_to, match.r_entries, match.right.index.offsets
+        match.l_entries,
+        match.left.index.offsets,
+        match.l_from,
+        match.l_to,
+        match.r_entries,
+        match.right.index.offsets,
     )
     at = 0
     while at < len(counts):
@@ -303,15 +320,19 @@ class _Output:
                 self._keep(chosen, l, r, p + part.start, items, position, position + 1, sets, partners)
         elif self.carrier_left:
             p, items, sets = carry(
-                chosen.l_entries, chosen.sets, l.index.order, l.index.offsets, l.sets, match.l_from, match.l_to
+                chosen.l_entries,
+                chosen.sets,
+                l.index.order,
+                l.index.offsets,
+                l.sets,
+                match.l_from,
+                match.l_to,
             )
             entries = chosen.r_entries[p]
             begin, end = r.index.offsets[entries], r.index.offsets[entries + 1]
             self._keep(chosen, l, r, p, items, begin, end, sets, items)
         else:
-            p, items, sets = carry(
-                chosen.r_entries, chosen.sets, r.index.order, r.index.offsets, r.sets, 0, END
-            )
+            p, items, sets = carry(chosen.r_entries, chosen.sets, r.index.order, r.index.offsets, r.sets, 0, END)
             entries = chosen.l_entries[p]
             begin = np.maximum(l.index.offsets[entries], match.l_from)
             end = np.minimum(l.index.offsets[entries + 1], match.l_to)

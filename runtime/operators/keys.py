@@ -14,7 +14,9 @@ from runtime.kernels import hashing
 Mask = npt.NDArray[np.bool_]
 
 
-def key_hashes(columns: Sequence[tuple[ColumnData, ColumnType]]) -> tuple[npt.NDArray[np.uint64], Mask | None]:
+def key_hashes(
+    columns: Sequence[tuple[ColumnData, ColumnType]],
+) -> tuple[npt.NDArray[np.uint64], Mask | None]:
     """(hashes, usable): `usable` is False where a part is NULL or NaN and so equals nothing; None when all are usable.
 
     Each column comes with the type in which it is compared, so INT 7, BIGINT 7 and (against a DOUBLE) 7.0 hash alike.

@@ -1,7 +1,7 @@
 """Making a view of an open bucket anew: other slots, other indexes, the same tuples.
 
-Bits are copied query by query from the views that hold them; the bucket's columns and slices stay where they are. The new view
-goes into a file of its own, because buckets never change.
+Bits are copied query by query from the views that hold them; the bucket's columns and slices stay where they are. The
+new view goes into a file of its own, because buckets never change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The sink operator: the only place where rows come into being.
 
-Combinations arrive as pairs of items with the queries they are for. Nested lists are opened (dropping, at every step, what
-no query wants any more), and then each query, on its own rows only, checks what hashes and indexes could not decide (residual
-predicates, equality of string and composite keys), is repeated per window, and fetches exactly the columns it selects.
+Combinations arrive as pairs of items with the queries they are for. Nested lists are opened (dropping, at every step,
+what no query wants any more), and then each query, on its own rows only, checks what hashes and indexes could not
+decide (residual predicates, equality of string and composite keys), is repeated per window, and fetches exactly the
+columns it selects.
 
 Rows go into a segment: one file per task, in it one Arrow stream per query and flush. A segment counts only once the
 epoch's commit lists it.
@@ -10,7 +11,6 @@ epoch's commit lists it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,9 +34,6 @@ from runtime.querysets import Words, bitset, has, widen
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
-
-OUTPUTS = "ajoin.outputs"
-"""Schema metadata of every result: the query's output names as a JSON list (a selected window bound is among them)."""
 
 Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
@@ -131,19 +128,15 @@ class SinkOperator:
             return np.arange(n), {side.leaves[0]: (buckets, items)}, sets
         if n == 0:
             empty = np.empty(0, np.int32)
-            return np.empty(0, np.int64), {leaf: (empty, empty) for leaf in side.leaves}, sets
+            return np.empty(0, np.int64), dict.fromkeys(side.leaves, (empty, empty)), sets
         d, spec = self.directory, self.joins[side.child]
-        carried_left = gather(
-            buckets, np.zeros(n, np.int64), lambda b: np.array([d.joined_bucket(b).carrier_left])
-        )
+        carried_left = gather(buckets, np.zeros(n, np.int64), lambda b: np.array([d.joined_bucket(b).carrier_left]))
         pieces = []
         for left_carries in (True, False):
             chosen = np.flatnonzero(carried_left == left_carries)
             if len(chosen):
                 carrier, partner = (spec.left, spec.right) if left_carries else (spec.right, spec.left)
-                origin, refs, found = self._open_joined(
-                    carrier, partner, buckets[chosen], items[chosen], sets[chosen]
-                )
+                origin, refs, found = self._open_joined(carrier, partner, buckets[chosen], items[chosen], sets[chosen])
                 pieces.append((chosen[origin], refs, found))
         if len(pieces) == 1:
             return pieces[0]
@@ -237,9 +230,7 @@ class SinkOperator:
                 found.clear()
             if not len(rows):
                 return
-        first, last = window_range(
-            lo[rows], hi[rows], sink.window.size_ms, sink.window.advance_ms, sink.active_from
-        )
+        first, last = window_range(lo[rows], hi[rows], sink.window.size_ms, sink.window.advance_ms, sink.active_from)
         which, k = unroll(first, np.maximum(last + 1, first))
         if not len(which):
             return
@@ -255,8 +246,4 @@ class SinkOperator:
             if output.name not in bounds:  # a selected window bound keeps its one column
                 names.append(output.name)
                 columns.append(evaluate(output.expr, lookup, len(rows)).to_arrow())
-        fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
-        outputs = json.dumps([o.name for o in sink.outputs])
-        schema = pa.schema(fields, metadata={OUTPUTS: outputs})
-        self.writer.append(sink.uid, pa.RecordBatch.from_arrays(columns, schema=schema))
-
+        self.writer.append(sink.uid, pa.RecordBatch.from_arrays(columns, names))

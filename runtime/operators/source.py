@@ -1,10 +1,10 @@
 """The source operator: read, drop what is too late, tag with query sets, cut into slices, index, publish one bucket.
 
-Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left; every tuple
-ends up in exactly one of accepted, late, dead. A bucket holds only tuples that some query wants, and only columns that
-some query needs after selection. Each view's query sets already contain everything about a query that concerns one tuple
-alone: its selection, whether the tuple lies in one of its windows, and whether the query was there in time
-(`active_from` is a window start, so a tuple at or after it is only in windows at or after it).
+Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left;
+every tuple ends up in exactly one of accepted, late, dead. A bucket holds only tuples that some query wants, and only
+columns that some query needs after selection. Each view's query sets already contain everything about a query that
+concerns one tuple alone: its selection, whether the tuple lies in one of its windows, and whether the query was there
+in time (`active_from` is a window start, so a tuple at or after it is only in windows at or after it).
 
 Cost per tuple: one lookup per column with conditions and one AND per 64 queries, one sort per index.
 """
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from optimizer.plan import Leaf
 from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_view
@@ -34,6 +35,8 @@ from runtime.querysets import Words
 TIME_LIMIT = 1 << 60
 """Event times beyond this (18 million years) would overflow window arithmetic; they are dead letters."""
 
+SAMPLED = 256
+
 DEAD_KEPT = 100
 """Dead letters a task reports in full; all are counted."""
 
@@ -42,8 +45,8 @@ DEAD_KEPT = 100
 class SourceShared:
     """What all source tasks of an epoch share. `key` names the compiled selections in a worker's cache.
 
-    `floors`: (group, slot, time): a stream that was idle may bring tuples for windows that the query's other streams closed
-    long ago; their partners are gone, so the query no longer takes tuples before that time.
+    `floors`: (group, slot, time): a stream that was idle may bring tuples for windows that the query's other streams
+    closed long ago; their partners are gone, so the query no longer takes tuples before that time.
     """
 
     store: BucketStore
@@ -62,6 +65,10 @@ class SourceTask:
     bucket: int
     read: Read
     accept_from: int | None
+    group: int | None = None
+    """Only this group's views; None: all."""
+    counts: bool = True
+    """Does this task report what it read? Of several tasks over one read, only one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +81,17 @@ class SourceReport:
     max_time: int | None
     bucket: SourceRef | None
     seconds: float
-    samples: Mapping[tuple[str, int, int], npt.NDArray[np.uint64]] = field(default_factory=dict)
-    distinct: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[tuple[Leaf, int], Words] = field(default_factory=dict)
+    """Query sets of up to SAMPLED accepted tuples per (leaf, group); the same tuples for every view."""
+    distinct: Mapping[tuple[Leaf, tuple[str, ...]], int] = field(default_factory=dict)
+    """Distinct keys per (leaf, key columns)."""
 
 
 def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     began = time.perf_counter()
     spec = shared.specs[task.stream]
+    if task.group is not None:
+        spec = _only(spec, task.group)
     loaded = task.read.load(spec.schema)
     letters = list(loaded.dead)
     times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
@@ -93,11 +104,13 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     rows = np.flatnonzero(accepted)
     seen = times.values[rows].astype(np.int64)
     bucket = None
-    samples: dict[tuple[str, int, int], npt.NDArray[np.uint64]] = {}
-    distinct: dict[str, int] = {}
+    samples: dict[tuple[Leaf, int], Words] = {}
+    distinct: dict[tuple[Leaf, tuple[str, ...]], int] = {}
     if len(rows) and spec.views:
         table = loaded.table if len(rows) == len(times) else loaded.table.take(pa.array(rows))
         bucket = _Builder(shared, task, spec, table, seen).build(samples, distinct)
+    if not task.counts:
+        return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began)
     return SourceReport(
         task.stream,
         len(rows),
@@ -110,6 +123,10 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         samples,
         distinct,
     )
+
+
+def _only(spec: SourceSpec, group: int) -> SourceSpec:
+    return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group == group))
 
 
 def _letter(table: pa.Table, row: int, time_column: str) -> DeadLetter:
@@ -141,15 +158,14 @@ class _Builder:
         return found
 
     def build(
-        self, samples: dict[tuple[str, int, int], npt.NDArray[np.uint64]], distinct: dict[str, int]
+        self, samples: dict[tuple[Leaf, int], Words], distinct: dict[tuple[Leaf, tuple[str, ...]], int]
     ) -> SourceRef | None:
         spec, n = self.spec, len(self.times)
         tagged = [(view, self._query_sets(view)) for view in spec.views]
         wanted = np.zeros(n, bool)
         for view, sets in tagged:
             wanted |= sets.any(axis=1)
-            step = max(1, n // 256)
-            samples[(spec.schema.name, view.leaf.occurrence, view.group)] = sets[::step].copy()
+            samples[(view.leaf, view.group)] = sets[:: max(1, n // SAMPLED)].copy()
         kept = np.flatnonzero(wanted)
         if not len(kept):
             return None
@@ -168,7 +184,10 @@ class _Builder:
             for key in view.keys:
                 hashes, usable = key_hashes([(self.column(c).take(rows), type) for c, type in key])
                 keyed.append((key, hashes, usable))
-            put_view(arrays, view.leaf, view.group, items, sets[rows], slices[items], keyed)
+            counts = put_view(arrays, view.leaf, view.group, items, sets[rows], slices[items], keyed)
+            for key, count in zip(view.keys, counts, strict=True):
+                at = (view.leaf, tuple(c for c, _ in key))
+                distinct[at] = max(count, distinct.get(at, 0))
             views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
         meta = {
             "stream": spec.schema.name,

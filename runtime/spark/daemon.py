@@ -1,7 +1,7 @@
 """The process Spark forks Python workers from, with everything heavy loaded beforehand.
 
-Spark starts `python -m runtime.spark.daemon` once per executor. Importing numpy, pyarrow and numba and loading the compiled
-kernels takes seconds; done here, every forked worker has them at once and shares the memory.
+Spark starts `python -m runtime.spark.daemon` once per executor. Importing numpy, pyarrow and numba and loading the
+compiled kernels takes seconds; done here, every forked worker has them at once and shares the memory.
 """
 
 from __future__ import annotations

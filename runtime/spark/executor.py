@@ -1,9 +1,10 @@
 """Stages as Spark jobs: one task of the stage is one Spark task.
 
-What a stage shares and its tasks travel inside the job's closure, which Spark ships to each executor once; tasks exchange buckets
-by reference (files that all of them see) and return small reports. So per stage Spark schedules, retries and places tasks, and
-moves next to nothing. A plain RDD job costs less than half of what a DataFrame job or a Structured Streaming micro-batch
-costs, and the engine's own log already holds offsets and plan versions; see docs/decisions for the numbers.
+What a stage shares and its tasks travel inside the job's closure, which Spark ships to each executor once; tasks
+exchange buckets by reference (files that all of them see) and return small reports. So per stage Spark schedules,
+retries and places tasks, and moves next to nothing. A plain RDD job costs less than half of what a DataFrame job or a
+Structured Streaming micro-batch costs, and the engine's own log already holds offsets and plan versions; see
+docs/decisions for the numbers.
 """
 
 from __future__ import annotations

@@ -38,9 +38,7 @@ class Shell:
         """Push and wait until the rows are ingested."""
         before = self.platform.stream(stream).tuples
         self.platform.push(stream, rows).result()
-        assert self.platform.wait_until(
-            lambda: self.platform.stream(stream).tuples == before + len(rows), timeout=60
-        )
+        assert self.platform.wait_until(lambda: self.platform.stream(stream).tuples == before + len(rows), timeout=60)
 
 
 @pytest.fixture

@@ -25,9 +25,7 @@ def serving(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], 
         "--listen", "127.0.0.1:0", "--state-dir", str(folder / "state"), "--epoch-interval", "0.05",
         "--batch-interval", "0.05", *flags,
     ]  # fmt: skip
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             first = process.stdout.readline()
@@ -42,9 +40,7 @@ def test_it_serves_until_it_is_told_to_stop_and_recovers(tmp_path: Path, number:
     with serving(tmp_path, "--demo-streams") as (process, address):
         with Client(address) as client:
             assert [s.schema.name for s in client.streams()] == ["C", "R", "V", "W"]
-            client.create_query(
-                "SELECT V.vID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)", id="q1"
-            )
+            client.create_query("SELECT V.vID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)", id="q1")
             assert len(client.results("q1", limit=3, timeout=60)) == 3
         process.send_signal(number)
         assert process.wait(60) == 0
@@ -88,9 +84,7 @@ def test_the_configuration_is_printed_with_its_origins(tmp_path: Path) -> None:
     ]
     text = CliRunner().invoke(app, arguments, env={"AJOIN_BATCH_INTERVAL": "4"}).stdout
     assert f"partitions = 3                # {file}" in text
-    printed: Any = json.loads(
-        CliRunner().invoke(app, [*arguments, "--json"], env={"AJOIN_BATCH_INTERVAL": "4"}).stdout
-    )
+    printed: Any = json.loads(CliRunner().invoke(app, [*arguments, "--json"], env={"AJOIN_BATCH_INTERVAL": "4"}).stdout)
     assert printed["settings"]["epoch_interval"] == 2.0
     assert printed["settings"]["verbose"] is True
     assert printed["origins"]["epoch_interval"] == "flag"

@@ -6,6 +6,7 @@ from datetime import datetime
 import pytest
 from rich.console import Console
 
+from ajoin.cli.inspect import size
 from ajoin.cli.table import SCREENFUL, GrowingTable, cell, event_time
 
 
@@ -60,3 +61,18 @@ def test_event_times_beyond_the_calendar_stay_numbers() -> None:
     assert event_time(None) == "-"
     assert event_time(1500) == "1970-01-01 00:00:01.500"
     assert event_time(1 << 62) == f"{1 << 62} ms"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (1 << 52, "4096.0 TiB"),
+    ],
+)
+def test_bytes_for_people(count: int, text: str) -> None:
+    assert size(count) == text

@@ -85,9 +85,7 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ("partitions = = 3", "CONFIG_INVALID", ["ajoin.toml", "not valid TOML"]),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_key(
-    nowhere: Path, file: str, reason: str, words: list[str]
-) -> None:
+def test_a_wrong_file_is_refused_with_its_key(nowhere: Path, file: str, reason: str, words: list[str]) -> None:
     (nowhere / "ajoin.toml").write_text(file)
     with pytest.raises(AJoinError) as refused:
         load()

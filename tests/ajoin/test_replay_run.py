@@ -51,9 +51,7 @@ class Outcome:
 
     def rows(self, id: str) -> list[tuple[Any, ...]]:
         """(window start, window end, values...), sorted: the order within an epoch is free."""
-        found = [
-            (r["window_start"], r["window_end"], *r["row"].values()) for r in self.results if r["query"] == id
-        ]
+        found = [(r["window_start"], r["window_end"], *r["row"].values()) for r in self.results if r["query"] == id]
         return sorted(found, key=repr)
 
 
@@ -102,9 +100,7 @@ def test_a_join_through_all_three_files(play: Play) -> None:
             "row": {"vID": 1, "geo": None, "usrID": 7},
         },
     ]
-    assert done.queries == {
-        "q1": {"sql": Q1, "state": "RUNNING", "active_from": None, "active_until": None, "rows": 2}
-    }
+    assert done.queries == {"q1": {"sql": Q1, "state": "RUNNING", "active_from": None, "active_until": None, "rows": 2}}
     assert done.report["epochs"] == 2
     assert done.report["tuples"] == {"V": 2, "W": 2}
     assert done.report["late_dropped"] == {"V": 0, "W": 0}
@@ -228,9 +224,7 @@ def test_nothing_between_two_tuples_changes_a_row(play: Play, extra: Line) -> No
 
 def test_files_are_read_in_order_with_the_rows_around_them(play: Play, tmp_path: Path) -> None:
     rows = [{"ts": 1000, "vID": 1, "geo": "DE"}, {"ts": 1001, "vID": 1, "geo": "US"}]
-    table = pa.Table.from_pylist(
-        rows, pa.schema({"ts": pa.timestamp("ms"), "vID": pa.int64(), "geo": pa.string()})
-    )
+    table = pa.Table.from_pylist(rows, pa.schema({"ts": pa.timestamp("ms"), "vID": pa.int64(), "geo": pa.string()}))
     pq.write_table(table, tmp_path / "v.parquet")
     (tmp_path / "v.csv").write_text("ts,vID,geo\n1000,1,DE\n1001,1,US\n")
     (tmp_path / "v.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -252,9 +252,10 @@ print("ended", flush=True)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_gracefully(tmp_path, number):
-    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = [sys.executable, "-c", SERVE, str(tmp_path / "state")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}) as process:
+    # With these arguments Python spawns instead of forking: a fork disturbs the gRPC threads of this process.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, close_fds=False, env=environment) as process:
         address = process.stdout.readline().strip()
         with Client(address) as client:
             client.create_stream("V", columns=W, time="ts", source="push")

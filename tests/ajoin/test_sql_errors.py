@@ -116,7 +116,5 @@ def test_places_count_lines_and_characters_of_the_text_as_sent() -> None:
 def test_an_error_reads_well() -> None:
     with pytest.raises(SqlError) as caught:
         parse(f"SELECT V.vID\nFROM V, W WHERE V.vID = W.vidd {WINDOW}")
-    assert str(caught.value) == (
-        "line 2, column 27 at 'vidd': W (stream W) has no column 'vidd' (did you mean vID?)"
-    )
+    assert str(caught.value) == ("line 2, column 27 at 'vidd': W (stream W) has no column 'vidd' (did you mean vID?)")
     assert isinstance(caught.value, InvalidRequest)

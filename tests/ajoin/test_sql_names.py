@@ -9,9 +9,7 @@ from tests.builders import PAPER, stream
 ODD = {
     s.name: s
     for s in (
-        stream(
-            "my stream", **{"my col": "BIGINT", "a.b": "INT", "größe": "INT", "Name": "STRING", "NAME": "INT"}
-        ),
+        stream("my stream", **{"my col": "BIGINT", "a.b": "INT", "größe": "INT", "Name": "STRING", "NAME": "INT"}),
         stream("Ströme", **{"my col": "BIGINT", "window_start": "BIGINT", "Ключ": "INT", "select": "INT"}),
         stream("tick", time="ts", left="BIGINT", order="BIGINT", end="INT", window="INT"),
         stream("Tick", time="ts", left="BIGINT"),
@@ -77,16 +75,12 @@ def test_quoted_and_unicode_names() -> None:
 
 
 def test_a_stream_name_without_alias_may_be_quoted_too() -> None:
-    query = parse(
-        f"""SELECT "my stream"."my col" FROM "my stream" JOIN "Ströme" USING ("my col") {WINDOW}""", ODD
-    )
+    query = parse(f"""SELECT "my stream"."my col" FROM "my stream" JOIN "Ströme" USING ("my col") {WINDOW}""", ODD)
     assert query.sources == (Source("my stream", "my stream"), Source("Ströme", "Ströme"))
 
 
 def test_keywords_are_fine_as_column_names() -> None:
-    query = parse(
-        f"SELECT a.left, a.order, a.end, a.window FROM tick a JOIN TAIL b ON a.left = b.left {WINDOW}", ODD
-    )
+    query = parse(f"SELECT a.left, a.order, a.end, a.window FROM tick a JOIN TAIL b ON a.left = b.left {WINDOW}", ODD)
     assert [o.name for o in query.outputs] == ["left", "order", "end", "window"]
 
 
@@ -142,9 +136,7 @@ def test_the_exact_name_wins_and_case_alone_decides_only_when_unique() -> None:
         ("SELECT ^NULL FROM V a, W b", "MISSING_OUTPUT_NAME", "NULL", "AS"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_right_ones(
-    statement: str, reason: str, token: str, say: str
-) -> None:
+def test_a_wrong_name_is_answered_with_the_right_ones(statement: str, reason: str, token: str, say: str) -> None:
     assert say in str(refused(f"{statement} {WINDOW}", reason, token))
 
 

@@ -179,9 +179,7 @@ def test_table_functions_are_another_spelling_of_the_window_clause() -> None:
             JOIN HOP(W, time, INTERVAL '15 seconds', INTERVAL '1 minute') b ON {on}""",
     )
     assert hop.window == Window(60_000, 15_000)
-    unnamed = parse(
-        "SELECT * FROM TUMBLE(V, time, INTERVAL '1 s') JOIN TUMBLE(W, time, INTERVAL '1 s') USING (vID)"
-    )
+    unnamed = parse("SELECT * FROM TUMBLE(V, time, INTERVAL '1 s') JOIN TUMBLE(W, time, INTERVAL '1 s') USING (vID)")
     assert unnamed.sources == (Source("V", "V"), Source("W", "W"))
 
 

@@ -18,17 +18,14 @@ class Partitioned(Protocol):
     partitions: int
 
 
-def operations(
-    rng: Random, profile: Profile, running: Mapping[str, Query], platform: Partitioned
-) -> list[Line]:
+def operations(rng: Random, profile: Profile, running: Mapping[str, Query], platform: Partitioned) -> list[Line]:
     """Forced orders and groups, scaling, re-optimisation and restarts before one epoch."""
     lines: list[Line] = []
     if profile.one_group and running:
         lines.append({"force": {"groups": dict.fromkeys(running, 0)}})
     if running and chance(rng, profile.forced):
         lines += [
-            {"force": {"query": id, "order": forced_order(rng, running[id])}}
-            for id in subset(rng, list(running), 0.5)
+            {"force": {"query": id, "order": forced_order(rng, running[id])}} for id in subset(rng, list(running), 0.5)
         ]
     if running and not profile.one_group and chance(rng, profile.forced):
         groups = {id: rng.randrange(3) for id in subset(rng, list(running), 0.6)}

@@ -40,9 +40,7 @@ def play(
     return results, queries, report
 
 
-def differences(
-    scenario: Sequence[dict[str, Any]], executor: Executor | None = None, partitions: int = 2
-) -> list[str]:
+def differences(scenario: Sequence[dict[str, Any]], executor: Executor | None = None, partitions: int = 2) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
     results, queries, report = play(scenario, executor, partitions)
     expected = run_oracle(scenario)

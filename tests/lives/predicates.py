@@ -52,10 +52,7 @@ def selection(rng: Random, world: World, columns: Columns, depth: int = 0) -> st
 def residual(rng: Random, world: World, left: Columns, right: Columns) -> str | None:
     """A predicate that needs both sources and is not an equality of two columns; None if no columns fit."""
     pairs = [
-        (a, b)
-        for a, ta in left.items()
-        for b, tb in right.items()
-        if ta == tb or (ta in NUMBERS and tb in NUMBERS)
+        (a, b) for a, ta in left.items() for b, tb in right.items() if ta == tb or (ta in NUMBERS and tb in NUMBERS)
     ]
     if not pairs:
         return None
@@ -133,9 +130,7 @@ def _number(rng: Random, world: World, column: str, type_: str, columns: Columns
             return f"{column} % {pick(rng, (2, 3, -2, 0))} {pick(rng, ('<>', '='))} {pick(rng, (1, 0, -1))}"
         case 8:
             other = pick(rng, [c for c, t in columns.items() if t in NUMBERS])
-            return pick(
-                rng, (f"{column} / 2 <= {value}", f"({value} / {other}) IS NOT NULL", f"-{column} <= {value}")
-            )
+            return pick(rng, (f"{column} / 2 <= {value}", f"({value} / {other}) IS NOT NULL", f"-{column} <= {value}"))
         case _:
             # Integer arithmetic wraps; DOUBLE does not.
             return pick(

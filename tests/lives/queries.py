@@ -63,9 +63,7 @@ def forced_order(rng: Random, query: Query) -> Any:
     """A random binary tree over the aliases in which every subtree is connected."""
     trees: list[tuple[Any, frozenset[str]]] = [(a, frozenset([a])) for a in query.sources]
     while len(trees) > 1:
-        left, right = pick(
-            rng, [(x, y) for x in trees for y in trees if x is not y and _linked(query, x[1], y[1])]
-        )
+        left, right = pick(rng, [(x, y) for x in trees for y in trees if x is not y and _linked(query, x[1], y[1])])
         trees = [t for t in trees if t is not left and t is not right]
         trees.append(([left[0], right[0]], left[1] | right[1]))
     return trees[0][0]
@@ -82,15 +80,10 @@ def _sources(rng: Random, streams: list[str], ways: int) -> dict[str, str]:
         fresh = [s for s in streams if s not in chosen]
         chosen.append(pick(rng, streams if not fresh or chance(rng, 0.15) else fresh))
     bare = chance(rng, 0.4)
-    return {
-        stream if bare and chosen.count(stream) == 1 else "abcdefgh"[i]: stream
-        for i, stream in enumerate(chosen)
-    }
+    return {stream if bare and chosen.count(stream) == 1 else "abcdefgh"[i]: stream for i, stream in enumerate(chosen)}
 
 
-def _edges(
-    rng: Random, streams: Mapping[str, Stream], sources: Mapping[str, str], composite: float
-) -> list[Edge]:
+def _edges(rng: Random, streams: Mapping[str, Stream], sources: Mapping[str, str], composite: float) -> list[Edge]:
     aliases = list(sources)
     shape = weighted(rng, (("chain", 4), ("star", 2), ("any", 3)))
     edges: list[Edge] = []

@@ -55,5 +55,5 @@ def _world(streams: Mapping[str, Stream], events: Mapping[str, Sequence[Event]])
     """Where in time and in which key domain the life takes place, as its tuples tell."""
     rows = [(e.row, streams[n].time) for n, own in events.items() for e in own]
     times = [r[t] for r, t in rows if type(r.get(t)) is int] or [0]
-    keys = sorted({r["k"] for r, _ in rows if type(r.get("k")) is int}) or [0]
+    keys = sorted({r["k"] for r, _ in rows if type(r.get("k")) is int and abs(r["k"]) < 1 << 63}) or [0]
     return World(min(times), 1, max(8, max(times) - min(times)), tuple(keys), 0)

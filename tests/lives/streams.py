@@ -115,9 +115,7 @@ def _value(rng: Random, world: World, type_: str) -> Any:
         case "INT":
             return world.keys[index] if abs(world.keys[index]) < 1 << 31 else index
         case "DOUBLE":
-            return weighted(
-                rng, ((float(world.keys[index]), 6), (world.keys[index], 1), (index + 0.5, 1), (-0.0, 1))
-            )
+            return weighted(rng, ((float(world.keys[index]), 6), (world.keys[index], 1), (index + 0.5, 1), (-0.0, 1)))
         case "STRING":
             return TEXTS[index % len(TEXTS)]
         case "BOOLEAN":

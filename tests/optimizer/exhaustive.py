@@ -1,7 +1,7 @@
 """The slow and obvious optimizer: every grouping, every combination of join orders, the cheapest.
 
-Kept next to the fast one for ever; it is what "optimal" means in the tests. Groups share nothing, so the best plan is the best
-partition of the queries into sets, each at its best combination of trees.
+Kept next to the fast one for ever; it is what "optimal" means in the tests. Groups share nothing, so the best plan is
+the best partition of the queries into sets, each at its best combination of trees.
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ def test_creating_q1_and_then_q2() -> None:
     v_w = one.by_uid["q1"].root
     v_w_c = two.by_uid["q2"].root
 
-    assert diff(empty, one) == Changelog(
-        0, 1, (QueryCreated("q1", 0, 0, v_w), SubplanAdded(v_w), GroupAdded(0))
-    )
+    assert diff(empty, one) == Changelog(0, 1, (QueryCreated("q1", 0, 0, v_w), SubplanAdded(v_w), GroupAdded(0)))
     assert diff(one, two) == Changelog(1, 2, (QueryCreated("q2", 0, 1, v_w_c), SubplanAdded(v_w_c)))
     assert describe(diff(one, two), NAMES, two) == (
         "q2 created: group 0, slot 1, shares (V ⋈ W) with q1",
@@ -69,9 +67,7 @@ def test_scan_sharing_and_nothing_to_share_are_said() -> None:
     one = create_delete(Plan(), [q1()], ())
     two = create_delete(one, [q3()], ())
     assert describe(diff(Plan(), one), NAMES, one)[0] == "q1 created: group 0, slot 0, shares nothing"
-    assert describe(diff(one, two), NAMES, two)[0] == (
-        "q3 created: group 0, slot 1, shares the scan of W with q1"
-    )
+    assert describe(diff(one, two), NAMES, two)[0] == ("q3 created: group 0, slot 1, shares the scan of W with q1")
 
 
 def test_deleting_drops_only_what_nobody_else_uses(paper: Plan) -> None:
@@ -200,9 +196,7 @@ def plan_pairs(draw: st.DrawFn) -> tuple[Plan, Plan]:
                 root = left_deep(rq, made.by_uid[rq.uid].group)
                 made = replace(
                     made,
-                    placements=tuple(
-                        replace(p, root=root) if p.uid == rq.uid else p for p in made.placements
-                    ),
+                    placements=tuple(replace(p, root=root) if p.uid == rq.uid else p for p in made.placements),
                 )
         made = scale_to(made, draw(st.integers(1, 5)))
         for partition in range(made.partitioning.count):

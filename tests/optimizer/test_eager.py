@@ -188,8 +188,7 @@ def computes(rq: RunningQuery, node: JoinNode) -> bool:
     """Slow and obvious: its joins check exactly what the query asks between their inputs."""
     leaf = leaves_of(rq)
     asked = {
-        frozenset({(leaf[p.left.alias], p.left.column), (leaf[p.right.alias], p.right.column)})
-        for p in rq.query.equi
+        frozenset({(leaf[p.left.alias], p.left.column), (leaf[p.right.alias], p.right.column)}) for p in rq.query.equi
     }
     if not set(node.leaves) <= set(leaf.values()):
         return False

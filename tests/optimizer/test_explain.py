@@ -118,9 +118,7 @@ def test_a_self_join_with_a_residual_says_which_alias_is_which_use() -> None:
     time_of = {a: ColumnRef(a, "time", ColumnType.TIMESTAMP) for a in "ab"}
     earlier = Compare("<", time_of["a"], time_of["b"])
     on = ["a.vID = b.vID", "a.usrID = b.usrID"]
-    rq = running(
-        "twice", join_query("W a", "W b", on=on, residual=[earlier], window=(2000, 500)), active_from=4000
-    )
+    rq = running("twice", join_query("W a", "W b", on=on, residual=[earlier], window=(2000, 500)), active_from=4000)
     assert (
         explain_query(deployed(rq), {"twice": rq}, "twice")
         == """\
@@ -139,18 +137,14 @@ shares      nothing
 
 def test_hundreds_of_queries_and_long_conditions_stay_readable() -> None:
     long = [("V.lang", "=", "x" * 10_000)]
-    queries = [
-        running(f"q{i:03}", join_query("V", "W", on=["V.vID = W.vID"], where=long)) for i in range(300)
-    ]
+    queries = [running(f"q{i:03}", join_query("V", "W", on=["V.vID = W.vID"], where=long)) for i in range(300)]
     text = explain_plan(deployed(*queries), {rq.uid: rq for rq in queries})
     assert "[q000 q001 q002 q003 q004 q005 +294 · bits 0-299]  shared by 300" in text
     assert "294 more" in text
     assert max(len(line) for line in text.splitlines()) < 700
 
 
-@pytest.mark.parametrize(
-    ("slots", "says"), [([3], "bit 3"), ([1, 0], "bits 0-1"), ([0, 2, 3, 4, 9], "bits 0,2-4,9")]
-)
+@pytest.mark.parametrize(("slots", "says"), [([3], "bit 3"), ([1, 0], "bits 0-1"), ([0, 2, 3, 4, 9], "bits 0,2-4,9")])
 def test_bits(slots: list[int], says: str) -> None:
     assert bits(slots) == says
 

@@ -97,8 +97,7 @@ def test_order_and_tree_are_inverse_and_every_predicate_is_checked_once(queries:
 
     leaf = leaves_of(rq)
     asked = {
-        frozenset({(leaf[p.left.alias], p.left.column), (leaf[p.right.alias], p.right.column)})
-        for p in rq.query.equi
+        frozenset({(leaf[p.left.alias], p.left.column), (leaf[p.right.alias], p.right.column)}) for p in rq.query.equi
     }
     checked = [
         frozenset({(k.left.leaf, k.left.column), (k.right.leaf, k.right.column)})

@@ -1,10 +1,12 @@
-"""Random workloads with statistics, for tests and benchmarks of the optimizer: queries, and the bits their selections give.
+"""Random workloads with statistics, for tests and benchmarks of the optimizer: queries, and the bits their selections
+give.
 
 A world has streams S0..Sn with join columns k0..k2 and one selection column `x`, uniform in [0, 1). A selection is a
-range of x; the sample of query sets is what these ranges give on sampled tuples, so overlaps are those of real selections.
+range of x; the sample of query sets is what these ranges give on sampled tuples, so overlaps are those of real
+selections.
 
-Similarity follows equation 3 of the paper: a query keeps each source of the pattern query with its join attribute with the
-probability that makes the expected similarity the wanted one, and draws the others at random.
+Similarity follows equation 3 of the paper: a query keeps each source of the pattern query with its join attribute
+with the probability that makes the expected similarity the wanted one, and draws the others at random.
 """
 
 from __future__ import annotations
@@ -78,9 +80,7 @@ class World:
             sources=tuple(Source(a, s) for a, s in zip(aliases, streams, strict=True)),
             window=Window(window_ms, window_ms),
             selections=tuple(selections),
-            equi=tuple(
-                EquiPredicate(column(i, x), column(j, y), ColumnType.BIGINT) for i, x, j, y in edges
-            ),
+            equi=tuple(EquiPredicate(column(i, x), column(j, y), ColumnType.BIGINT) for i, x, j, y in edges),
             residual=(),
             outputs=(Output("k", column(0, "k0")),),
         )
@@ -151,8 +151,6 @@ def add_similar(world: World, rng: random.Random, uid: str, similarity: float, s
             used.append(rng.choice([s for s in (f"S{j}" for j in range(streams)) if s not in used]))
     edges = []
     for j in range(1, size):
-        left, right = (
-            f"k{(j - 1 + side) % 2}" if rng.random() < keep else rng.choice(KEYS) for side in (0, 1)
-        )
+        left, right = (f"k{(j - 1 + side) % 2}" if rng.random() < keep else rng.choice(KEYS) for side in (0, 1))
         edges.append((j - 1, left, j, right))
     return world.add(uid, used, edges, [random_range(rng) for _ in used])

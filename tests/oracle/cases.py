@@ -16,8 +16,7 @@ from tests.oracle import Expected, ExpectedQuery, run_oracle, thaw
 Line = dict[str, Any]
 COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT", "i": "INT", "d": "DOUBLE", "s": "STRING"}
 SCHEMAS = {
-    name: StreamSchema(name, tuple(Column(c, ColumnType(t)) for c, t in COLUMNS.items()), "ts")
-    for name in ("A", "B")
+    name: StreamSchema(name, tuple(Column(c, ColumnType(t)) for c, t in COLUMNS.items()), "ts") for name in ("A", "B")
 }
 EPOCH: Line = {"epoch": True}
 CREATE: Line = {"create": "q", "sql": "q"}

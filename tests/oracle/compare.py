@@ -25,8 +25,7 @@ def check(
 ) -> list[str]:
     """Differences in the set of queries, their states and bounds, and their rows."""
     differences = [
-        f"{id}: rows of a query that never existed"
-        for id in actual_rows_by_query.keys() - expected.queries.keys()
+        f"{id}: rows of a query that never existed" for id in actual_rows_by_query.keys() - expected.queries.keys()
     ]
     differences += [f"{id}: reported, but never created" for id in queries.keys() - expected.queries.keys()]
     for id, query in expected.queries.items():
@@ -87,13 +86,9 @@ def _check_rows(query: ExpectedQuery, delivered: list[Mapping[str, Any]]) -> lis
 
 def _told(query: ExpectedQuery, kind: str, rows: Counter[ResultRow]) -> list[str]:
     ordered = sorted(rows.items(), key=lambda item: (item[0][0], item[0][1], repr(item[0])))
-    told = [
-        f"{query.id}: {kind} {times}x in [{row[0]}, {row[1]}): {thaw(row)}" for row, times in ordered[:SHOWN]
-    ]
+    told = [f"{query.id}: {kind} {times}x in [{row[0]}, {row[1]}): {thaw(row)}" for row, times in ordered[:SHOWN]]
     if len(ordered) > SHOWN:
         told.append(f"{query.id}: {kind}: {len(ordered) - SHOWN} more different rows, {rows.total()} in all")
     if told:
-        told.append(
-            f"{query.id}: active_from {query.active_from}, active_until {query.active_until}: {query.sql}"
-        )
+        told.append(f"{query.id}: active_from {query.active_from}, active_until {query.active_until}: {query.sql}")
     return told

@@ -63,9 +63,7 @@ class Expected:
     errors: tuple[tuple[int, str], ...] = ()
 
 
-def run_oracle(
-    scenario: Sequence[Line], base_dir: Path | None = None, parse: Parser | None = None
-) -> Expected:
+def run_oracle(scenario: Sequence[Line], base_dir: Path | None = None, parse: Parser | None = None) -> Expected:
     """`parse` turns SQL into a bound query; by default the product's own front end."""
     world = _World(parse or _product_parser())
     for number, epoch in enumerate(epochs_of(scenario, base_dir), 1):
@@ -206,9 +204,7 @@ class _World:
             optional = Counter({r: n for r, n in rows.items() if until is None or r[1] > until})
             rows -= optional
         state = "RUNNING" if life.deleted_before is None else "DELETED"
-        return ExpectedQuery(
-            life.id, life.query.sql, state, life.active_from, life.active_until, rows, optional
-        )
+        return ExpectedQuery(life.id, life.query.sql, state, life.active_from, life.active_until, rows, optional)
 
 
 def _before(tuples: Sequence[Tuple], epoch: int | None) -> list[Tuple]:

@@ -36,9 +36,7 @@ def test_missing_unexpected_and_repeated_rows():
     assert differences(LIVE, RUNNING, FIRST)[0] == "q: missing 1x in [10, 20): {'A.ts': 11, 'B.ts': 12}"
     assert differences(LIVE, RUNNING, FIRST, FIRST, SECOND)[0].startswith("q: repeated 1x in [0, 10)")
     wrong_window = {**FIRST, "window_start": -10, "window_end": 0}
-    assert differences(LIVE, RUNNING, FIRST, SECOND, wrong_window)[0].startswith(
-        "q: unexpected 1x in [-10, 0)"
-    )
+    assert differences(LIVE, RUNNING, FIRST, SECOND, wrong_window)[0].startswith("q: unexpected 1x in [-10, 0)")
 
 
 def test_values_have_types():

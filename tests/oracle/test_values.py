@@ -69,9 +69,7 @@ def test_nan_equals_nothing(op):
 
 
 def test_three_valued_logic():
-    table = {
-        (e, f): evaluate(And((e, f)), {}) for e in (TRUE, FALSE, UNKNOWN) for f in (TRUE, FALSE, UNKNOWN)
-    }
+    table = {(e, f): evaluate(And((e, f)), {}) for e in (TRUE, FALSE, UNKNOWN) for f in (TRUE, FALSE, UNKNOWN)}
     assert table[TRUE, UNKNOWN] is None
     assert table[FALSE, UNKNOWN] is False
     assert table[UNKNOWN, UNKNOWN] is None

@@ -147,9 +147,7 @@ json_values = st.one_of(
     st.lists(st.integers(), max_size=2),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
-rows_strategy = st.lists(
-    st.one_of(json_values, st.dictionaries(st.sampled_from(list(GOOD)), json_values)), max_size=12
-)
+rows_strategy = st.lists(st.one_of(json_values, st.dictionaries(st.sampled_from(list(GOOD)), json_values)), max_size=12)
 
 
 @given(rows_strategy)
@@ -167,9 +165,7 @@ def test_each_row_is_judged_alone_and_ends_in_exactly_one_place(rows):
 
 
 def test_conform_adds_missing_columns_drops_extra_ones_and_orders_them():
-    table = pa.table(
-        {"extra": ["a", "b"], "big": pa.array([1, 2], pa.uint8()), "ts": pa.array([5, None], pa.int32())}
-    )
+    table = pa.table({"extra": ["a", "b"], "big": pa.array([1, 2], pa.uint8()), "ts": pa.array([5, None], pa.int32())})
     loaded = conform_table(table, SCHEMA, "t")
     assert loaded.dead == []
     assert loaded.table.schema == arrow_schema(SCHEMA)
@@ -194,9 +190,7 @@ def test_conform_adds_missing_columns_drops_extra_ones_and_orders_them():
         ("TIMESTAMP", pa.array([7], pa.timestamp("ms", tz="Europe/Berlin")), [7]),
         (
             "TIMESTAMP",
-            pa.array(
-                [datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))], pa.timestamp("us", tz="UTC")
-            ),
+            pa.array([datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))], pa.timestamp("us", tz="UTC")),
             [0],
         ),
         ("TIMESTAMP", pa.array([12, None], pa.int16()), [12, ...]),
@@ -212,9 +206,7 @@ def test_conform_adds_missing_columns_drops_extra_ones_and_orders_them():
 def test_conform_values(type, array, expected):
     """None marks a dead letter, ... a NULL."""
     loaded = conform_table(pa.table({"x": array}), one("x", ColumnType(type)), "t")
-    assert [r["x"] for r in plain(loaded.table)] == [
-        None if e is ... else e for e in expected if e is not None
-    ]
+    assert [r["x"] for r in plain(loaded.table)] == [None if e is ... else e for e in expected if e is not None]
     assert [d.place for d in loaded.dead] == [f"t row {i + 1}" for i, e in enumerate(expected) if e is None]
     assert all("column x" in d.reason for d in loaded.dead)
 

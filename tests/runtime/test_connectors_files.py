@@ -183,9 +183,7 @@ def test_every_file_is_read_exactly_once_whatever_happens(tmp_path_factory, data
     directory.mkdir()
     source = open_source(directory, max_files="3")
     committed, seen, names = 0, [], list(data.draw(st.permutations(range(8))))
-    for action in data.draw(
-        st.lists(st.sampled_from(["put", "epoch", "lost epoch", "restart"]), max_size=20)
-    ):
+    for action in data.draw(st.lists(st.sampled_from(["put", "epoch", "lost epoch", "restart"]), max_size=20)):
         if action == "put" and names:
             n = names.pop()
             put(directory, f"{n}.jsonl", n)

@@ -142,16 +142,10 @@ def test_a_line_that_is_just_null_does_not_kill_the_process(tmp_path):
     assert (done.returncode, done.stdout.strip()) == (0, "expected an object, got null")
 
 
-row_values = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(), st.text(max_size=4)
-)
+row_values = st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(), st.text(max_size=4))
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from(["ts", "n", "price", "geo", "ok", "other"]), row_values), max_size=8
-    )
-)
+@given(st.lists(st.dictionaries(st.sampled_from(["ts", "n", "price", "geo", "ok", "other"]), row_values), max_size=8))
 @settings(max_examples=80, deadline=None)
 def test_whatever_the_fast_reader_accepts_the_careful_one_reads_the_same(rows):
     content = lines(*rows)
@@ -223,9 +217,7 @@ def test_csv_needs_a_header(tmp_path):
 
 
 def test_parquet(tmp_path):
-    table = pa.table(
-        {"n": pa.array([1, 2**63], pa.uint64()), "ts": pa.array([1, 2], pa.timestamp("s")), "z": [0, 0]}
-    )
+    table = pa.table({"n": pa.array([1, 2**63], pa.uint64()), "ts": pa.array([1, 2], pa.timestamp("s")), "z": [0, 0]})
     pq.write_table(table, tmp_path / "a.parquet")
     loaded = load_file(tmp_path / "a.parquet", "parquet", SCHEMA, "a.parquet")
     assert rows_of(loaded) == [(1000, 1, None, None, None)]

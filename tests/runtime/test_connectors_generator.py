@@ -72,9 +72,7 @@ def test_any_split_of_a_range_gives_the_same_tuples(first, lengths, partitions):
 
 def test_the_tuples_of_a_seed_never_change():
     """A recorded sample: whoever changes the arithmetic breaks the recovery of running streams."""
-    rows = load({"seed": "7", "column.user": "uniform(1,6)"}, 1_000_000, 1_000_003).drop_columns(
-        ["seen", "price"]
-    )
+    rows = load({"seed": "7", "column.user": "uniform(1,6)"}, 1_000_000, 1_000_003).drop_columns(["seen", "price"])
     assert [tuple(r.values())[1:] for r in rows.to_pylist()] == RECORDED
 
 

@@ -42,9 +42,7 @@ def test_broken_rows_survive_until_they_are_read(tmp_path):
     source = PushSource(tmp_path)
     cycle: list[object] = []
     cycle.append(cycle)
-    source.append_rows(
-        [{"n": 1}, 5, {"n": "x"}, {"n": datetime(2024, 1, 1)}, {"n": cycle}, None, {"n": np.int64(2)}]
-    )
+    source.append_rows([{"n": 1}, 5, {"n": "x"}, {"n": datetime(2024, 1, 1)}, {"n": cycle}, None, {"n": np.int64(2)}])
     [read] = source.reads(0, 1)
     loaded = read.load(SCHEMA)
     assert loaded.table["n"].to_pylist() == [1, 2]

@@ -95,9 +95,7 @@ def test_reads_import_neither_spark_nor_the_other_connectors():
         "import runtime.connectors.files, runtime.connectors.push; "
         "print([m for m in ('pyspark', 'pandas', 'numba', 'grpc', 'rich') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["[]", "[]"]
 
 

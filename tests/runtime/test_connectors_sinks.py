@@ -71,9 +71,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
-@pytest.mark.parametrize(
-    "id", ["../../etc", "..", ".", "", "_q", "a/b", "ü \U0001f600", "x" * 1000, "a\0b", "%2E"]
-)
+@pytest.mark.parametrize("id", ["../../etc", "..", ".", "", "_q", "a/b", "ü \U0001f600", "x" * 1000, "a\0b", "%2E"])
 def test_any_query_id_becomes_one_directory_inside_the_path(tmp_path, id):
     ParquetSink(tmp_path / "out").write(id, 1, rows(1))
     [file] = tmp_path.rglob("*.parquet")

@@ -47,9 +47,7 @@ def committed() -> dict[str, bytes]:
 def differences(fresh: dict[str, bytes], present: dict[str, bytes]) -> list[str]:
     missing = [f"{name} is missing" for name in fresh.keys() - present.keys()]
     orphans = [f"{name} has no .proto" for name in present.keys() - fresh.keys()]
-    changed = [
-        f"{name} is out of date" for name in fresh.keys() & present.keys() if fresh[name] != present[name]
-    ]
+    changed = [f"{name} is out of date" for name in fresh.keys() & present.keys() if fresh[name] != present[name]]
     return sorted(missing + orphans + changed)
 
 
@@ -61,9 +59,7 @@ def write(fresh: dict[str, bytes]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="generate into ajoin/v1")
     what.add_argument("--check", action="store_true", help="fail when ajoin/v1 is not current")

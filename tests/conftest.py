@@ -1,0 +1,47 @@
+"""What all tests share: one Spark session, hypothesis profiles, and directories in memory.
+
+Most of what the engine does is append and force to disk; on a memory file system a test costs what it
+computes. Where there is none, everything works the same, only slower. `--hypothesis-profile=long` looks ten
+times as hard.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from runtime.spark.executor import SparkExecutor
+
+MEMORY = Path("/dev/shm")
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("fast", max_examples=60, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("long", max_examples=600, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile("fast")
+
+_BASE = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.basetemp is None and MEMORY.is_dir():
+        config.option.basetemp = config.stash[_BASE] = tempfile.mkdtemp(prefix="ajoin-tests-", dir=MEMORY)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    base = config.stash.get(_BASE, None)
+    if base is not None:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
+    """The one Spark session of the run. Starting it takes seconds, so only tests that name it pay for it."""
+    executor = SparkExecutor.start("local[2]", local_dir=tmp_path_factory.mktemp("spark"))
+    yield executor
+    executor.stop()

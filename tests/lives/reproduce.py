@@ -1,0 +1,74 @@
+"""`python -m tests.lives.reproduce PROFILE SEED`: one life again, and how small it can become.
+
+Prints what differs between engine and oracle. With --shrink the life is made small first (a
+minute or so) and written to a file that `ajoin replay` can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from runtime.executor import Executor, LocalExecutor
+from runtime.kernels import hashing
+from runtime.spark.executor import SparkExecutor
+from tests.lives import PROFILES, describe, make_life, shrink
+from tests.lives.engine import differences
+from tests.lives.executors import Stubborn
+
+WEAK_MASK = np.uint64(7)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.lives.reproduce", description=__doc__)
+    parser.add_argument("profile", choices=sorted(PROFILES))
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--spark", action="store_true", help="on a real local Spark, not in this process")
+    parser.add_argument("--stubborn", action="store_true", help="every task twice, in any order")
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--weak-hash", action="store_true", help="3 bits for strings and composite keys")
+    parser.add_argument("--shrink", action="store_true", help="look for a smaller life that still fails")
+    asked = parser.parse_args(arguments)
+    if asked.weak_hash:
+        hashing.CANDIDATE_MASK = WEAK_MASK
+    executor = _executor(asked)
+    try:
+        return _run(asked, executor)
+    finally:
+        executor.stop()
+
+
+def _executor(asked: argparse.Namespace) -> Executor:
+    if asked.spark:
+        return SparkExecutor.start("local[2]", local_dir=Path(tempfile.mkdtemp(prefix="ajoin-spark-")))
+    return Stubborn(asked.seed) if asked.stubborn else LocalExecutor()
+
+
+def _run(asked: argparse.Namespace, executor: Executor) -> int:
+    life = make_life(Random(asked.seed), asked.profile)
+
+    def wrong(life: list[dict[str, Any]]) -> list[str]:
+        try:
+            return differences(life, executor, asked.partitions)
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
+
+    found = wrong(life)
+    if found and asked.shrink:
+        life = shrink(life, lambda smaller: bool(wrong(smaller)))
+        found = wrong(life)
+    path = Path(tempfile.gettempdir()) / f"ajoin-life-{asked.profile}-{asked.seed}.jsonl"
+    path.write_text(describe(life), encoding="utf-8")
+    print(f"{len(life)} lines: {path}")
+    print("\n".join(found) or "engine and oracle agree")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

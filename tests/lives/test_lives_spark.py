@@ -1,0 +1,27 @@
+"""The same lives on real Spark: stages as jobs, task processes that share nothing but files."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lives.told import live
+
+pytestmark = pytest.mark.spark
+
+LIVES = (
+    *(("tiny", seed) for seed in range(700, 722)),
+    *(("deep", seed) for seed in range(730, 738)),
+    *(("medium", seed) for seed in range(740, 742)),
+)
+
+
+@pytest.mark.parametrize(("profile", "seed"), LIVES)
+def test_engine_on_spark_and_oracle_agree(profile, seed, spark):
+    live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("profile", ["tiny", "deep", "medium", "wide"])
+def test_engine_on_spark_and_oracle_agree_for_longer(profile, seed, spark):
+    live(profile, 9_000 + seed, spark, partitions=1 + seed % 4, flags="--spark")

@@ -1,0 +1,39 @@
+"""A failure a person can work with: what differs, the life as a file, and the command that does it again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from runtime.executor import Executor
+from tests.lives.engine import differences
+from tests.lives.life import make_life
+from tests.lives.runner import describe
+
+SHOWN = 12
+
+
+def live(profile: str, seed: int, executor: Executor | None = None, partitions: int = 2, flags: str = "") -> None:
+    """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
+    life = make_life(Random(seed), profile)
+    command = f"python -m tests.lives.reproduce {profile} {seed} --partitions {partitions} {flags}".rstrip()
+    try:
+        found = differences(life, executor, partitions)
+    except Exception as error:
+        error.add_note(_where(profile, seed, life, command))
+        raise
+    if found:
+        told = "\n".join(found[:SHOWN])
+        more = f"\n... {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        pytest.fail(f"{told}{more}\n{_where(profile, seed, life, command)}", pytrace=False)
+
+
+def _where(profile: str, seed: int, life: Sequence[dict[str, Any]], command: str) -> str:
+    path = Path(tempfile.gettempdir()) / f"ajoin-life-{profile}-{seed}.jsonl"
+    path.write_text(describe(life), encoding="utf-8")
+    return f"{profile} life {seed}: {path}\nreproduce: {command}"
