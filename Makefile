@@ -12,6 +12,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing packages into $(VENV) (the first time takes about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "compiling kernels"
+	@$(BIN)/python -m runtime.kernels.warm
 	@touch $(STAMP)
 
 demo: setup

@@ -11,6 +11,7 @@ belongs to the event loop it is first used on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -268,10 +269,15 @@ class AsyncClient:
         return convert.statistics_from_pb(await self._call(self._admin.GetStatistics, request))
 
     async def _call(self, method: Any, request: Any) -> Any:
-        try:
-            return await method(request, timeout=self._timeout)
-        except grpc.RpcError as failure:
-            raise status.from_rpc(failure, self._target) from None
+        for pause in (*requests.RETRY_AFTER, None):
+            try:
+                return await method(request, timeout=self._timeout)
+            except grpc.RpcError as failure:
+                error = status.from_rpc(failure, self._target)
+                if pause is None or error.reason != status.UNREACHABLE:
+                    raise error from None
+            await asyncio.sleep(pause)
+        raise AssertionError("the last try returns or raises")
 
     async def _items(self, call: Any) -> AsyncIterator[Any]:
         try:

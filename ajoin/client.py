@@ -11,6 +11,7 @@ Every failure is raised as the exception the server raised, with its reason, hin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -265,10 +266,15 @@ class Client:
         return convert.statistics_from_pb(self._call(self._admin.GetStatistics, request))
 
     def _call(self, method: Any, request: Any) -> Any:
-        try:
-            return method(request, timeout=self._timeout)
-        except grpc.RpcError as failure:
-            raise status.from_rpc(failure, self._target) from None
+        for pause in (*requests.RETRY_AFTER, None):
+            try:
+                return method(request, timeout=self._timeout)
+            except grpc.RpcError as failure:
+                error = status.from_rpc(failure, self._target)
+                if pause is None or error.reason != status.UNREACHABLE:
+                    raise error from None
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
 
     def _items(self, call: Any) -> Iterator[Any]:
         try:

@@ -79,7 +79,7 @@ def _optimize(platform: Platform, period: float, ended: threading.Event) -> None
     """Ask for an incremental optimization every `period` seconds, like any client could, until the end."""
     while not ended.wait(period):
         try:
-            platform.control(Optimize("incremental")).result()
+            platform.control(Optimize("incremental", force=False, rescale=True)).result()
         except AJoinError:
             return  # the platform stops or has failed, and says so itself
 

@@ -6,7 +6,6 @@ A create or delete gets a `request_id` of its own, so that gRPC may repeat it af
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -28,27 +27,12 @@ Sink = str | ConnectorSpec | tuple[str, Mapping[str, object]]
 Order: TypeAlias = "str | Sequence[Order]"
 """A join order as nested lists of aliases: [["V", "W"], "C"]."""
 
-RETRIES = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.1s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ]
-    }
-)
+RETRY_AFTER = (0.1, 0.3, 1.0)
+"""Seconds to wait before each repetition of a call that reached nobody."""
 
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 128 << 20),
     ("grpc.max_send_message_length", 128 << 20),
-    ("grpc.service_config", RETRIES),
 ]
 
 

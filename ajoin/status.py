@@ -23,6 +23,7 @@ from ajoin.v1 import errors_pb2
 from optimizer import errors as e
 
 DOMAIN = "ajoin"
+UNREACHABLE = "UNREACHABLE"
 LONGEST_TOKEN = 600
 LONGEST_TEXT = 1000
 
@@ -133,8 +134,14 @@ def _transport_error(failure: Any, target: str) -> e.AJoinError:
     if code == grpc.StatusCode.UNAVAILABLE:
         return e.Unavailable(
             f"no platform answers at {target}" if target else f"no platform answers: {details}",
-            reason="UNREACHABLE",
+            reason=UNREACHABLE,
             hint="start one with `ajoin serve`, or check the address",
+        )
+    if code == grpc.StatusCode.CANCELLED:
+        return e.Unavailable(
+            "the call was cut off before it ended",
+            reason="CANCELLED",
+            hint="the platform may be stopping; try again, a subscription with its last cursor",
         )
     cls = _CLASSES.get(code.value[0], e.InternalError)
     return cls(details or f"the call ended with {code.name}", reason=code.name)

@@ -140,7 +140,7 @@ class Cardinalities:
 
 @lru_cache(maxsize=65536)
 def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ...]], ...]:
-    """Per pair of leaves the equalities that say something new, and their name; what earlier pairs imply is left out."""
+    """Per pair of leaves the equalities that say something new, with a name; what others imply is left out."""
     by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}
     for e in sorted(edges):
         by_pair.setdefault((e.left.leaf, e.right.leaf), []).append(e)

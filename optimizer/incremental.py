@@ -27,10 +27,13 @@ NEIGHBOURS = 16
 class _Open:
     """A cluster that may change: its trees, taken apart when first needed."""
 
-    def __init__(self, model: CostModel, trees: Sequence[Tree], same: Cluster | None) -> None:
+    def __init__(
+        self, model: CostModel, trees: Sequence[Tree], same: Cluster | None, origin: Cluster | None = None
+    ) -> None:
         self.model = model
         self.trees = list(trees)
-        self.same = same
+        self.same = same  # what it is as long as nothing changes; None once something has
+        self.origin = origin  # what it was before queries were taken out; they may all come back
         self._shared: Shared | None = None
         self._exact = True
         self.leaf_bits: dict[int, int] = {}
@@ -69,12 +72,18 @@ class _Open:
 
     def closed(self) -> Cluster:
         if self.same is None:
-            if self._shared is not None and self._exact:
-                trees = sorted(self.trees, key=lambda t: (t[0].shape.text, t[0].uids))
+            trees = sorted(self.trees, key=lambda t: (t[0].shape.text, t[0].uids))
+            if self.origin is not None and _signature(trees) == _signature(self.origin.trees):
+                self.same = self.origin
+            elif self._shared is not None and self._exact:
                 self.same = Cluster(tuple(trees), self._shared.cost())
             else:
-                self.same = cluster(self.model, self.trees)
+                self.same = cluster(self.model, trees)
         return self.same
+
+
+def _signature(trees: Sequence[Tree]) -> list[tuple[tuple[str, ...], int]]:
+    return [(member.uids, root) for member, root in trees]
 
 
 def optimize_incrementally(
@@ -96,7 +105,7 @@ def optimize_incrementally(
         trees = [(_without(m, moving, singles), root) for m, root in c.trees]
         left = [(m, root) for m, root in trees if m is not None]
         if left:
-            opened.append(_Open(model, left, None))
+            opened.append(_Open(model, left, None, c))
     for uid in movers:
         _place(model, singles[uid], opened, alone)
     wanted = {a for uid in movers for a in singles[uid].shape.attributes}
@@ -104,9 +113,11 @@ def optimize_incrementally(
     for o in opened:
         if o.same is None or not o.attributes.isdisjoint(wanted):
             _reorder_neighbours(model, o, wanted)
-    small = [o.closed() for o in opened if o.same is None and len(o.trees) <= NEIGHBOURS]
-    others = [o.closed() for o in opened if o.closed() not in small]
-    return sorted([*never_above_unshared(small, alone), *others], key=lambda c: c.uids)
+    small, large = [], []
+    for o in opened:
+        guarded = o.same is None and len(o.trees) <= NEIGHBOURS
+        (small if guarded else large).append(o.closed())
+    return sorted([*never_above_unshared(small, alone), *large], key=lambda c: c.uids)
 
 
 def _without(member: Member, gone: set[str], singles: Singles) -> Member | None:

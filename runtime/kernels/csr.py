@@ -134,9 +134,9 @@ def hash_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> I3
     order = np.empty(n, np.int32)
     at = starts[:-1].copy()
     for i in range(n):
-        b = np.int64(hashes[items[i]] >> shift)
-        order[at[b]] = items[i]
-        at[b] += 1
+        leading = np.int64(hashes[items[i]] >> shift)
+        order[at[leading]] = items[i]
+        at[leading] += 1
     spare = np.empty(n, np.int32)
     for b in range(1 << bits):
         if starts[b + 1] - starts[b] > 1:

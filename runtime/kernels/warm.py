@@ -32,3 +32,7 @@ def warm_up() -> None:
     column = ColumnRef("a", "x", ColumnType.BIGINT)
     condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
     PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)
+
+
+if __name__ == "__main__":
+    warm_up()

@@ -22,7 +22,7 @@ from tests.lives import PROFILES, describe, make_life, shrink
 from tests.lives.engine import differences
 from tests.lives.executors import Stubborn
 
-WEAK_MASK = np.uint64(7)
+WEAK_MASK = np.uint64(0b111 << 61)
 
 
 def main(arguments: list[str] | None = None) -> int:

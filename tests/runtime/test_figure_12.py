@@ -3,7 +3,7 @@
     (a) join reordering of Q2: (V ⋈ W) ⋈ C becomes V ⋈ (W ⋈ C)
     (b) the partition function changes; old buckets meet new ones
 
-The paper swaps operator states, or partitions twice for a while. Here a joined bucket is a cache of what the source buckets say:
+The paper swaps operator states, or partitions twice for a while. Here a joined bucket is a cache of source buckets:
 the new order's state is rebuilt from them between two epochs, and a partition is a range of any index, old or new.
 Either way: the same rows in the same epochs as if nothing had happened.
 """
