@@ -231,7 +231,7 @@ def order_from_pb(message: plan_pb2.JoinOrder, depth: int = 0) -> Any:
     if bool(message.alias) == bool(message.inputs) or len(message.inputs) == 1 or depth > DEEPEST_ORDER:
         raise InvalidRequest(
             "the join order is no tree: a leaf has an alias, an inner node two or more inputs",
-            reason="BAD_JOIN_ORDER",
+            reason="INVALID_JOIN_ORDER",
             hint='as nested lists of aliases it looks like [["V", "W"], "C"]',
         )
     if message.alias:

@@ -97,6 +97,7 @@ class EngineThread:
         self._limits = limits
         self._thread = threading.Thread(target=self._run, name="ajoin-engine", daemon=True)
         self._graceful = True
+        self._abandoned = False
         self.mailbox = Mailbox(pace.batch_interval, monotonic)
         self.history = History()
         self.latencies = Latencies(4 * limits.queries)
@@ -118,6 +119,9 @@ class EngineThread:
             self._thread.join()
         elif self.state == State.STOPPING:
             self._end()
+        if self.state == State.FAILED and not self._abandoned:
+            self._abandoned = True
+            self._engine.abandon()
 
     def _run(self) -> None:
         pause = self._pace.epoch_interval
@@ -197,12 +201,11 @@ class EngineThread:
         self._enter(State.FAILED)
 
     def _end(self) -> None:
-        if self._graceful:
-            try:
-                self._engine.close()
-            except Exception as failure:
-                log.exception("closing the engine failed")
-                self.message = f"closing the engine failed: {failure}"
+        try:
+            self._engine.close() if self._graceful else self._engine.abandon()
+        except Exception as failure:
+            log.exception("closing the engine failed")
+            self.message = f"closing the engine failed: {failure}"
         self._enter(State.STOPPED)
 
     def _enter(self, state: State) -> None:

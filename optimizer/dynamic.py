@@ -46,6 +46,17 @@ def best_tree(model: CostModel, member: Member, group: Shared | None = None, own
     return best[full][0][1]
 
 
+def saving(model: CostModel, member: Member, group: Shared, own_root: int, root: int) -> float:
+    """By which part the member's own share of the group's cost falls when it changes from `own_root` to `root`.
+
+    An estimate: joins that others have count as free, although another user makes them a little dearer.
+    """
+    prices = _Prices(model, member, group, own_root)
+    joins = model.shapes.joins
+    before, after = (sum(prices.join(joins[n]) for n in joins[r].subtree) for r in (own_root, root))
+    return 1 - after / before if before > 0 else 0.0
+
+
 def _better(cost: float, join: Join, known_cost: float, known: Join) -> bool:
     """Cheaper, or equally cheap and first in the alphabet."""
     if abs(cost - known_cost) <= TOLERANCE * max(cost, known_cost):

@@ -13,7 +13,7 @@ from optimizer.merging import merge_all, merge_thoroughly
 from optimizer.refine import Alone, never_above_unshared, refine
 from optimizer.shapes import Shape
 
-SMALL = 12
+SMALL = 6
 """Up to so many queries every step tries all alternatives with new orders."""
 
 

@@ -51,11 +51,11 @@ class Hysteresis:
         c = self.config
         gain = before - after
         if gain < c.min_gain * before:
-            return self._not_wanted(f"gain {_percent(gain, before)} is below {c.min_gain:.0%}")
+            return self.content(f"gain {_percent(gain, before)} is below {c.min_gain:.0%}")
         worth = gain * horizon_s
         total = price + c.slow_epoch_s * before
         if worth <= total:
-            return self._not_wanted(f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}")
+            return self.content(f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}")
         self._wanted += 1
         self._quiet = 0
         if self._wanted < self.needed:
@@ -68,7 +68,8 @@ class Hysteresis:
         self._wanted = self._quiet = 0
         self._doublings = min(self._doublings + 1, self.config.max_doublings)
 
-    def _not_wanted(self, reason: str) -> Verdict:
+    def content(self, reason: str) -> Verdict:
+        """No change is wanted this time."""
         self._wanted = 0
         self._quiet += 1
         if self._quiet >= self.config.calm:

@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from optimizer.clusters import Cluster, Singles, cluster, ordered, together
 from optimizer.cost import CostModel, Member, Shared, Tree
-from optimizer.dynamic import TOLERANCE, best_tree
+from optimizer.dynamic import TOLERANCE, best_tree, saving
 from optimizer.refine import Alone, never_above_unshared
 from optimizer.shapes import Shape
 
 TRIED = 4
 NEIGHBOURS = 16
+WORTH = 0.1
+"""In a large group a reordering is judged by an estimate; it must save this part of the shape's own cost."""
 
 
 class _Open:
@@ -113,7 +115,8 @@ def optimize_incrementally(
     for o in opened:
         if o.same is None or not o.attributes.isdisjoint(wanted):
             _reorder_neighbours(model, o, wanted)
-    small, large = [], []
+    small: list[Cluster] = []
+    large: list[Cluster] = []
     for o in opened:
         guarded = o.same is None and len(o.trees) <= NEIGHBOURS
         (small if guarded else large).append(o.closed())
@@ -176,5 +179,5 @@ def _reorder_neighbours(model: CostModel, o: _Open, wanted: set[tuple[int, str]]
     for _, _, i in sorted(near)[:NEIGHBOURS]:
         member, root = o.trees[i]
         better = best_tree(model, member, o.shared, root)
-        if better != root:
+        if better != root and saving(model, member, o.shared, root, better) > WORTH:
             o.reorder(i, better)

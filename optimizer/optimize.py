@@ -176,7 +176,8 @@ class CostBasedOptimizer:
             after, price = list(before.values()), cost
         candidate = to_plan(plan, after, self._shapes)
         if candidate is plan:
-            verdict = Verdict(False, "the running plan is the best one found")
+            best = "the running plan is the best one found"
+            verdict = Verdict(False, best) if dry_run else self._hysteresis.content(best)
         elif force:
             verdict = Verdict(True, "forced")
         elif dry_run:

@@ -41,7 +41,10 @@ FEW = 16
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One line of Figure 7b: in this iteration these queries took this join at this shared cost."""
+    """One line of Figure 7b: in this iteration these queries took this join.
+
+    `max_shared` is its SCOST, `min_shared` its cost for each of the queries alone, in the order of `uids`.
+    """
 
     iteration: int
     join: str
@@ -113,9 +116,8 @@ def iterate(model: CostModel, members: Sequence[Member], trace: list[Choice] | N
             who = asked[candidate]
             if served.isdisjoint(who):
                 if trace is not None:
-                    alone = [(price(candidate, [i]), members[i].uids) for i in who]
-                    each = tuple(cost for cost, uids in alone for _ in uids)
-                    uids = tuple(u for _, uids in alone for u in uids)
+                    alone = sorted((uid, price(candidate, [i])) for i in who for uid in members[i].uids)
+                    uids, each = tuple(u for u, _ in alone), tuple(cost for _, cost in alone)
                     trace.append(Choice(iteration, text, uids, shared_cost, each))
                 join = shapes.joins[candidate]
                 for i in who:

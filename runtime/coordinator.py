@@ -23,7 +23,7 @@ from dataclasses import replace
 from optimizer import changelog, forced
 from optimizer.codec import changelog_from_json, changelog_to_json
 from optimizer.describe import describe
-from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
 from optimizer.explain import explain_plan
 from optimizer.plan import Plan, RunningQuery
 from optimizer.types import StreamSchema
@@ -48,10 +48,14 @@ from runtime.events import (
     QueryEnded,
     StreamCreated,
     StreamDeleted,
+    StreamProgress,
 )
 from runtime.planner import Planner
 from runtime.retention import raise_floors
 from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState
+
+
+SHOWN_QUERIES = 100
 
 
 class Coordinator:
@@ -64,11 +68,13 @@ class Coordinator:
         planner: Planner | None = None,
         cores: int = 1,
         retention_epochs: int = 10_000,
+        max_cost: float | None = None,
     ) -> None:
         self.state = state or State()
         self.planner = planner or Planner()
         self.cores = cores
         self.retention_epochs = retention_epochs
+        self.max_cost = max_cost
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Coordinator:
             if s.queries[p.uid].group != p.group:
                 s.queries[p.uid] = replace(s.queries[p.uid], group=p.group)
         s.slots[s.plan.version] = {g: dict(s.plan.slots(g)) for g in s.plan.groups}
-        text = explain_plan(s.plan, s.running(), "text")
+        text = plan_summary(s)
         s.plans.append(PlanEvent(s.plan.version, s.epoch + 1, event.changes, text))
         del s.plans[:-PLANS_KEPT]
 
@@ -182,7 +188,8 @@ class Coordinator:
         planned = s.planned
         assert planned is not None and planned.epoch == event.epoch, "an epoch is planned before it is committed"
         self._results(event)  # first: who sees the new epoch or watermark on another thread must find its rows
-        s.epoch, s.next_bucket, s.executed, s.planned = event.epoch, event.next_bucket, s.plan, None
+        s.epoch, s.executed, s.planned = event.epoch, s.plan, None
+        s.next_bucket, s.next_source = event.next_bucket, event.next_source
         self._advance(planned, event)
         gone = [s.joined.pop(b).file for b in event.stale]
         for bucket, views in event.views:
@@ -206,25 +213,8 @@ class Coordinator:
         return tuple(gone)
 
     def _advance(self, planned: EpochPlanned, event: EpochCommitted) -> None:
-        """Offsets, counts and watermarks. A watermark never moves back."""
-        ends, raised = dict(planned.ends), dict(planned.raised)
         for p in event.progress:
-            st = self.state.streams[p.stream]
-            newest = _latest(st.max_time, p.max_time)
-            by_data = None if newest is None else newest - st.schema.watermark_delay_ms
-            last = planned.at_ms if p.tuples else st.last_data_ms
-            timeout = st.schema.idle_timeout_ms
-            self.state.streams[p.stream] = replace(
-                st,
-                offset=ends.get(p.stream, st.offset),
-                last_data_ms=last,
-                tuples=st.tuples + p.tuples,
-                late=st.late + p.late,
-                dead=st.dead + p.dead,
-                max_time=newest,
-                watermark=_latest(st.watermark, raised.get(p.stream), by_data),
-                idle=timeout is not None and planned.at_ms - last >= timeout,
-            )
+            self.state.streams[p.stream] = advanced(self.state.streams[p.stream], planned, p)
 
     def _results(self, event: EpochCommitted) -> None:
         s = self.state
@@ -238,6 +228,33 @@ class Coordinator:
     def expired_segments(self) -> tuple[int, ...]:
         """Epochs whose results are older than the retention."""
         return tuple(e for e in self.state.segments if e <= self.state.epoch - self.retention_epochs)
+
+
+def plan_summary(state: State) -> str:
+    """The plan as text for the record of changelogs; a very large plan is only counted, `explain` shows it."""
+    queries = len(state.plan.placements)
+    if queries <= SHOWN_QUERIES:
+        return explain_plan(state.plan, state.running(), "text")
+    return f"plan version {state.plan.version} · {queries} queries · {len(state.plan.groups)} groups"
+
+
+def advanced(st: StreamState, planned: EpochPlanned, p: StreamProgress) -> StreamState:
+    """A stream after an epoch: offset, counts and watermark. A watermark never moves back."""
+    newest = _latest(st.max_time, p.max_time)
+    by_data = None if newest is None else newest - st.schema.watermark_delay_ms
+    last = planned.at_ms if p.tuples else st.last_data_ms
+    timeout = st.schema.idle_timeout_ms
+    return replace(
+        st,
+        offset=dict(planned.ends).get(p.stream, st.offset),
+        last_data_ms=last,
+        tuples=st.tuples + p.tuples,
+        late=st.late + p.late,
+        dead=st.dead + p.dead,
+        max_time=newest,
+        watermark=_latest(st.watermark, dict(planned.raised).get(p.stream), by_data),
+        idle=timeout is not None and planned.at_ms - last >= timeout,
+    )
 
 
 def _latest(*times: int | None) -> int | None:
@@ -299,10 +316,25 @@ class _Batch:
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
         uid = f"{control.id}#{self.state.serial + len(self.added) + 1}"
         rq = RunningQuery(uid, control.id, control.query, active_from)
+        plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
+        self._admit(rq, plan)
+        self.plan = plan
         self.running[uid], self.names[control.id] = rq, uid
-        self.plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
         self.added[uid] = QueryAdded(rq, control.sinks)
         return uid
+
+    def _admit(self, rq: RunningQuery, plan: Plan) -> None:
+        """Admission control: refuse a query that would push the estimated cost of the plan over the limit."""
+        limit = self.coordinator.max_cost
+        if limit is None:
+            return
+        cost = self.coordinator.planner.estimate(plan, self.running | {rq.uid: rq}).cost
+        if cost > limit:
+            raise ResourceExhausted(
+                f"query {rq.id!r} would raise the estimated cost of the plan to {cost:,.0f} a second; {limit:,.0f} are allowed",
+                reason="COST_LIMIT",
+                hint="select less, join fewer streams, delete another query, or raise max_cost",
+            )
 
     def _delete(self, id: str) -> str:
         uid = self._uid(id)

@@ -22,7 +22,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from optimizer.optimize import Proposal
 from optimizer.plan import Plan, RunningQuery
 from optimizer.query import JoinQuery
 from optimizer.types import StreamSchema
+from runtime.ahead import Ahead
 from runtime.api import (
     Control,
     CreateQuery,
@@ -54,11 +55,12 @@ from runtime.codec import decode, encode
 from runtime.connectors.base import ConnectorSpec, Offset, Sink, Source
 from runtime.connectors.push import PushSource
 from runtime.connectors.registry import check_sink, check_source, make_sink, make_source
-from runtime.coordinator import Coordinator
+from runtime.coordinator import Coordinator, advanced
 from runtime.epoch import EpochRun
 from runtime.events import FOREVER, EpochCommitted, Event
 from runtime.executor import Executor
 from runtime.log import Log, StateLock
+from runtime.operators.source import SourceReport
 from runtime.physical import Physical, compile_plan
 from runtime.planner import Planner, Sharing
 from runtime.results import ResultLog
@@ -77,6 +79,9 @@ class EngineConfig:
     snapshot_every: int = 500
     allowed_roots: tuple[Path, ...] = ()
     sharing: Sharing = "cost"
+    pipelined: bool = True
+    max_cost: float | None = None
+    """Estimated cost a second (as `explain` tells it) above which new queries are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class Engine:
         self._sources: dict[str, Source] = {}
         self._sinks: dict[tuple[str, int], Sink] = {}
         self._raised: dict[str, int] = {}
+        self._ahead = Ahead()
         self._compiled: dict[int, Physical] = {}
         self._opened = time.monotonic()
         self._last_epoch_seconds = 0.0
@@ -116,7 +122,11 @@ class Engine:
         state = State.from_json(snapshot) if snapshot is not None else State()
         self.planner = Planner(config.sharing)
         self.coordinator = Coordinator(
-            state, planner=self.planner, cores=executor.cores, retention_epochs=config.retention_epochs
+            state,
+            planner=self.planner,
+            cores=executor.cores,
+            retention_epochs=config.retention_epochs,
+            max_cost=config.max_cost,
         )
         for record in records:
             self._replay(decode(record))
@@ -153,7 +163,7 @@ class Engine:
             self.apply([ScaleTo(self.config.partitions)])
         self._remove_debris()
         if s.planned is not None:
-            self._run_planned()
+            self._run_planned(None)
 
     def _remove_debris(self) -> None:
         """Files that no committed epoch lists: left by a crash, or dropped just before one."""
@@ -229,14 +239,38 @@ class Engine:
 
     def run_epoch(self) -> EpochReport:
         """One micro-batch over all streams: planned on disk, run, committed on disk, then cleaned up."""
-        if self.state.planned is None:
-            now = self.clock()
-            ends = {name: self._latest(name, st, now) for name, st in self.state.streams.items()}
-            self._record(self.coordinator.decide_epoch(ends, self._raised, now))
-            self._raised = {}
-        return self._run_planned()
+        if self.state.planned is not None:
+            return self._run_planned(None)
+        now = self.clock()
+        offsets = {name: st.offset for name, st in self.state.streams.items()}
+        ahead = self._ahead.take(self.epoch + 1, self.plan.version, offsets)
+        if ahead is None:
+            ends: Mapping[str, str] = {name: self._latest(name, st, now) for name, st in self.state.streams.items()}
+        else:
+            ends = ahead[0].ends
+        self._record(self.coordinator.decide_epoch(ends, self._raised, now))
+        self._raised = {}
+        return self._run_planned(None if ahead is None else ahead[1])
 
-    def _run_planned(self) -> EpochReport:
+    def _look_ahead(self, run: EpochRun) -> None:
+        """Begin to read the next epoch while this one joins, if nothing speaks against it."""
+        s = self.state
+        settled = s.executed.version == s.plan.version
+        if not (self.config.pipelined and self.executor.cores > 1 and settled):
+            return
+        if any(st.schema.idle_timeout_ms is not None for st in s.streams.values()):
+            return
+        progress, _ = run.progress()
+        streams = {p.stream: advanced(s.streams[p.stream], run.planned, p) for p in progress}
+        now = self.clock()
+        ends = {name: self._latest(name, st, now) for name, st in streams.items()}
+        if any(ends[name] != st.offset for name, st in streams.items()):
+            stage = replace(
+                run.source_stage(), epoch=run.planned.epoch + 1, streams=streams, ends=ends, first=run.next_source
+            )
+            self._ahead.start(stage, lambda stage: stage.run(self.executor, self._sources))
+
+    def _run_planned(self, ahead: list[SourceReport] | None) -> EpochReport:
         s = self.state
         planned = s.planned
         assert planned is not None
@@ -252,6 +286,8 @@ class Engine:
             self._sources,
             self._instance,
             self.config.sharing,
+            ahead,
+            self._look_ahead,
         )
         event = run.run()
         running = s.running()
@@ -282,6 +318,7 @@ class Engine:
 
     def abandon(self) -> None:
         """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
+        self._ahead.close()
         for sink in self._sinks.values():
             sink.close()
         self._log.close()

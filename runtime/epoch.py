@@ -12,7 +12,6 @@ files.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,16 +20,17 @@ from pathlib import Path
 from optimizer.plan import changelog_set
 from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
-from runtime.connectors.base import DeadLetter, Read, Source
+from runtime.connectors.base import DeadLetter, Source
 from runtime.events import EpochCommitted, EpochPlanned, StreamProgress
 from runtime.executor import Executor
 from runtime.operators.inputs import Directory
 from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
 from runtime.operators.rebuild import RebuildShared, run_rebuild
 from runtime.operators.sink import Segment
-from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
-from runtime.physical import JoinSpec, OutputKey, Physical, SideSpec, SourceSpec
+from runtime.operators.source import SourceReport
+from runtime.physical import JoinSpec, OutputKey, Physical, SideSpec
 from runtime.querysets import bitset
+from runtime.source_stage import SourceStage
 from runtime.state import State
 from runtime.transition import Transition, plan_transition
 
@@ -49,12 +49,15 @@ class EpochRun:
     sources: Mapping[str, Source]
     instance: str
     sharing: str = "cost"
+    ahead: list[SourceReport] | None = None
+    """The source stage's reports, if it ran ahead of the epoch."""
+    after_source: Callable[[EpochRun], None] | None = None
     reports: list[SourceReport] = field(default_factory=list)
     joins: list[JoinReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         s = self.state
-        self.next_bucket = s.next_bucket
+        self.next_bucket, self.next_source = s.next_bucket, s.next_source
         self.open: dict[int, SourceRef] = dict(s.sources)
         self.joined: dict[int, JoinedRef] = dict(s.joined)
         self.new: set[int] = set()
@@ -72,11 +75,12 @@ class EpochRun:
         for number, level in enumerate(self.physical.levels):
             for report in self._join_stage(f"join {number + 1}", level, None, emit=True):
                 segments += [report.segment] if report.segment else []
-        progress, letters = self._progress()
+        progress, letters = self.progress()
         known = self.state.joined.keys()
         return EpochCommitted(
             self.planned.epoch,
             self.next_bucket,
+            self.next_source,
             progress,
             letters,
             tuple(r.bucket for r in self.reports if r.bucket is not None),
@@ -114,36 +118,32 @@ class EpochRun:
 
     def _source_stage(self) -> None:
         began = time.perf_counter()
-        tasks = []
-        for stream, end in self.planned.ends:
-            st = self.state.streams[stream]
-            if end != st.offset:
-                for read in self.sources[stream].reads(json.loads(st.offset), json.loads(end)):
-                    tasks += self._source_tasks(stream, read, st.accept_from)
-        if not tasks:
-            return
-        specs = {
-            t.stream: self.physical.sources.get(t.stream) or SourceSpec(self.state.streams[t.stream].schema, (), (), ())
-            for t in tasks
-        }
-        key = f"{self.instance}/{self.physical.version}"
-        shared = SourceShared(self.store, self.physical.version, self.planned.epoch, specs, key, self._floors())
-        self.reports = self.executor.run(f"epoch {self.planned.epoch}: source", run_source, shared, tasks)
+        if self.ahead is None:
+            self.reports = self.source_stage().run(self.executor, self.sources)
+        else:
+            self.reports = self.ahead
         for report in self.reports:
+            self.next_source += 1
             if report.bucket is not None:
                 self.open[report.bucket.id] = report.bucket
                 self.new.add(report.bucket.id)
-        self.seconds["source"] = time.perf_counter() - began
+        if self.reports:
+            self.seconds["source"] = time.perf_counter() - began
+        if self.after_source is not None:
+            self.after_source(self)
 
-    def _source_tasks(self, stream: str, read: Read, accept_from: int | None) -> list[SourceTask]:
-        """One task per read. With sharing off, one per read and query group, as if each had a job of its own."""
-        groups: list[int | None] = [None]
-        if self.sharing == "off" and stream in self.physical.sources:
-            groups = [*sorted({v.group for v in self.physical.sources[stream].views})] or groups
-        return [
-            SourceTask(stream, self._bucket(), read, accept_from, group, counts=number == 0)
-            for number, group in enumerate(groups)
-        ]
+    def source_stage(self) -> SourceStage:
+        return SourceStage(
+            self.planned.epoch,
+            self.state.streams,
+            dict(self.planned.ends),
+            self.state.next_source,
+            self.physical,
+            self.store,
+            f"{self.instance}/{self.physical.version}",
+            self._floors(),
+            self.sharing == "off",
+        )
 
     def _floors(self) -> tuple[tuple[int, int, int], ...]:
         """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
@@ -270,11 +270,11 @@ class EpochRun:
 
     def _bucket(self) -> int:
         self.next_bucket += 1
-        return self.next_bucket - 1
+        return 2 * self.next_bucket - 1
 
     # -- after the data -------------------------------------------------------------------------------------------
 
-    def _progress(self) -> tuple[tuple[StreamProgress, ...], tuple[tuple[str, DeadLetter], ...]]:
+    def progress(self) -> tuple[tuple[StreamProgress, ...], tuple[tuple[str, DeadLetter], ...]]:
         progress = []
         for stream in self.state.streams:
             mine = [r for r in self.reports if r.stream == stream]

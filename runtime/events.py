@@ -84,6 +84,7 @@ class EpochCommitted:
 
     epoch: int
     next_bucket: int
+    next_source: int
     progress: tuple[StreamProgress, ...]
     letters: tuple[tuple[str, DeadLetter], ...]
     sources: tuple[SourceRef, ...]

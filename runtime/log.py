@@ -56,8 +56,12 @@ class Log:
                 f"{directory} was written in format {version.read_text().strip()}, this version reads {FORMAT}",
                 reason="STATE_FORMAT",
             )
-        version.write_text(f"{FORMAT}\n")
+        if not version.exists():
+            temporary = directory / "format.tmp"
+            temporary.write_text(f"{FORMAT}\n")
+            os.replace(temporary, version)
         self._number = max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
+        self._tidy()
         self._file: TextIO | None = None
         self.since_snapshot = 0
 
@@ -66,7 +70,9 @@ class Log:
         path = self.directory / f"snapshot-{self._number}.json"
         snapshot = None
         if path.exists():
-            snapshot = next(_lines(path, torn=False))
+            snapshot = next(_lines(path, torn=False), None)
+            if snapshot is None:
+                raise InternalError(f"{path.name} is damaged", reason="LOG_CORRUPT")
         records = list(_lines(self._path, torn=True)) if self._path.exists() else []
         self.since_snapshot = len(records)
         return snapshot, records
@@ -79,6 +85,7 @@ class Log:
         """On disk when this returns."""
         if self._file is None:
             self._file = open(self._path, "a", encoding="utf-8")
+            _sync_directory(self.directory)
         self._file.write(_line(record))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -91,13 +98,18 @@ class Log:
             f.write(_line(state))
             f.flush()
             os.fsync(f.fileno())
-        old, number = self._number, self._number + 1
-        os.replace(temporary, self.directory / f"snapshot-{number}.json")
+        os.replace(temporary, self.directory / f"snapshot-{self._number + 1}.json")
         _sync_directory(self.directory)
         self.close()
-        self._number, self.since_snapshot = number, 0
-        for name in (f"snapshot-{old}.json", f"log-{old}.jsonl"):
-            (self.directory / name).unlink(missing_ok=True)
+        self._number, self.since_snapshot = self._number + 1, 0
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove everything a newer snapshot has replaced, also what a crash in the middle of this left."""
+        current = {f"snapshot-{self._number}.json", f"log-{self._number}.jsonl"}
+        for path in [*self.directory.glob("snapshot-*.json"), *self.directory.glob("log-*.jsonl")]:
+            if path.name not in current:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._file is not None:
@@ -116,7 +128,7 @@ def _lines(path: Path, *, torn: bool) -> Iterator[Any]:
     good = 0
     for number, line in enumerate(lines[:-1]):
         body = line[9:]
-        if len(line) < 10 or line[:8] != b"%08x" % zlib.crc32(body):
+        if len(line) < 10 or line[:9] != b"%08x " % zlib.crc32(body):
             if torn and number == len(lines) - 2 and not lines[-1]:
                 break
             raise InternalError(f"{path.name}, line {number + 1} is damaged", reason="LOG_CORRUPT")

@@ -156,7 +156,10 @@ def _positional(expr: ex.Expr) -> bool:
 
 
 def _same_scale(column: ex.ColumnRef, constant: ex.Literal) -> bool:
-    """An integer column against a DOUBLE constant compares as DOUBLE, which would blur its other constants."""
+    """An integer column against a DOUBLE constant compares as DOUBLE, which would blur its other constants. NaN has no
+    place among constants at all."""
+    if constant.value != constant.value:
+        return False
     return column.type is ColumnType.DOUBLE or constant.type is not ColumnType.DOUBLE
 
 
@@ -171,7 +174,7 @@ def _replace(expr: ex.Expr, bounds: npt.NDArray[np.generic]) -> ex.Expr:
     """The expression over positions: constant number i becomes 2i + 1."""
     match expr:
         case ex.Literal(value, _):
-            if value is None or value != value:
+            if value is None:
                 return ex.Literal(None, ColumnType.BIGINT)
             return ex.Literal(2 * int(np.searchsorted(bounds, value, "left")) + 1, ColumnType.BIGINT)
         case ex.ColumnRef(alias, column, _):

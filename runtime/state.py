@@ -72,6 +72,7 @@ class State:
 
     epoch: int = 0
     next_bucket: int = 1
+    next_source: int = 1
     serial: int = 0
     plan: Plan = field(default_factory=Plan)
     executed: Plan = field(default_factory=Plan)
@@ -95,6 +96,7 @@ class State:
         return {
             "epoch": self.epoch,
             "next_bucket": self.next_bucket,
+            "next_source": self.next_source,
             "serial": self.serial,
             "plan": plan_to_json(self.plan),
             "executed": plan_to_json(self.executed),
@@ -124,6 +126,7 @@ class State:
         return State(
             epoch=value["epoch"],
             next_bucket=value["next_bucket"],
+            next_source=value["next_source"],
             serial=value["serial"],
             plan=plan_from_json(value["plan"]),
             executed=plan_from_json(value["executed"]),

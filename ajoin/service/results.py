@@ -54,7 +54,7 @@ class ResultService(rpc.ResultServiceServicer):
         uid = view.info.uid
         place = _begin(request, view.epoch)
         said: tuple[object, object] | None = None
-        if place.sequence == LAST_SEQUENCE:  # nothing before it is asked for, so the first thing to say is where we are
+        if request.start == pb.START_POSITION_NOW:  # nothing before is asked for: say first where we are
             said = (view.info.watermark, view.info.state)
             yield pb.SubscribeResponse(progress=_progress(view, place))
         while True:
@@ -64,7 +64,7 @@ class ResultService(rpc.ResultServiceServicer):
                 return
             if view.state in (State.STOPPING, State.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
-            while batches := await asyncio.to_thread(self._read, request.query_id, place):
+            while batches := await asyncio.to_thread(self._read, view.info, place):
                 for batch in batches:
                     yield pb.SubscribeResponse(batch=batch)
                 place = convert.cursor_from_pb(batches[-1].cursor)
@@ -83,13 +83,14 @@ class ResultService(rpc.ResultServiceServicer):
         state, epoch = self._platform.state, self._platform.epoch
         return _View(self._platform.query(id), epoch, state)
 
-    def _read(self, id: str, place: Cursor) -> list[pb.ResultBatch]:
+    def _read(self, query: QueryInfo, place: Cursor) -> list[pb.ResultBatch]:
         after = api.Cursor(place.epoch, place.sequence) if place != BEGINNING else None
         pieces: list[pb.ResultBatch] = []
-        for batch in self._platform.read_results(id, after, READ_AHEAD):
+        for batch in self._platform.read_results(query.id, after, READ_AHEAD):
             pieces += _pieces(batch, place)
             place = Cursor(batch.cursor.epoch, batch.cursor.sequence)
-        return pieces
+        # The log is found by id. If the id still means our query now, these were its rows.
+        return pieces if self._platform.query(query.id).uid == query.uid else []
 
 
 def _begin(request: pb.SubscribeRequest, epoch: int) -> Cursor:
@@ -116,7 +117,8 @@ def _pieces(batch: ResultBatch, before: Cursor) -> list[pb.ResultBatch]:
         )
     step = max(1, rows.num_rows * PIECE_BYTES // max(rows.nbytes, PIECE_BYTES))
     pieces = []
-    for start in range(before.offset, rows.num_rows, step):
+    # A batch without rows to send still moves the cursor.
+    for start in range(before.offset, rows.num_rows, step) or [before.offset]:
         piece = rows.slice(start, step)
         done = start + piece.num_rows
         whole = done == rows.num_rows

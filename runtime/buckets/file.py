@@ -74,17 +74,20 @@ def read(path: Path) -> BucketFile:
     if mapped[:8] != MAGIC:
         raise InternalError(f"{path.name} is not a bucket file", reason="BUCKET_DAMAGED")
     length = int.from_bytes(mapped[8:16], "little")
-    header = json.loads(mapped[16 : 16 + length])
     base = -(-(16 + length) // _ALIGN) * _ALIGN
     arrays = {}
-    for name, dtype, shape, offset in header["arrays"]:
-        count = int(np.prod(shape)) if shape else 1
-        arrays[name] = (
-            np.frombuffer(mapped, np.dtype(dtype), count, base + offset).reshape(shape)
-            if count
-            else np.empty(shape, np.dtype(dtype))
-        )
-    return BucketFile(path.name, header["meta"], arrays)
+    try:
+        header = json.loads(mapped[16 : 16 + length])
+        for name, dtype, shape, offset in header["arrays"]:
+            count = int(np.prod(shape)) if shape else 1
+            arrays[name] = (
+                np.frombuffer(mapped, np.dtype(dtype), count, base + offset).reshape(shape)
+                if count
+                else np.empty(shape, np.dtype(dtype))
+            )
+        return BucketFile(path.name, header["meta"], arrays)
+    except (ValueError, TypeError, KeyError) as e:
+        raise InternalError(f"bucket file {path.name} is damaged: {e}", reason="BUCKET_DAMAGED") from e
 
 
 class BucketStore:
@@ -99,7 +102,9 @@ class BucketStore:
         return _shared_store, (str(self.directory),)
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-        return write(self.directory / name, meta, arrays)
+        size = write(self.directory / name, meta, arrays)
+        self._open.pop(name, None)  # a second attempt replaces the first one's file
+        return size
 
     def open(self, name: str) -> BucketFile:
         found = self._open.get(name)

@@ -114,6 +114,13 @@ def _jsonl(data: bytes, schema: StreamSchema, place: str) -> Loaded:
 def _fast_jsonl(data: bytes, schema: StreamSchema) -> pa.Table | None:
     if b"null" in data or not data.strip():
         return None
+    # Arrow also takes two objects on one line, or one object over two lines; here a line is a row.
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    return parse_json_lines(data, schema, lines)
+
+
+def parse_json_lines(data: bytes, schema: StreamSchema, lines: int) -> pa.Table | None:
+    """All columns at once if Arrow finds exactly `lines` good rows, else None. No line may be a bare null."""
     types = {c.name: ARROW_TYPES[c.type] for c in schema.columns}
     types |= {c.name: pa.int64() for c in schema.columns if c.type is ColumnType.TIMESTAMP}
     options = pa.json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="ignore")
@@ -122,8 +129,6 @@ def _fast_jsonl(data: bytes, schema: StreamSchema) -> pa.Table | None:
         table = pa.json.read_json(io.BytesIO(data), parse_options=options)
     except (pa.ArrowException, UnicodeDecodeError):
         return None
-    # Arrow also takes two objects on one line, or one object over two lines; here a line is a row.
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
     if table.num_rows != lines:
         return None
     return table.select([c.name for c in schema.columns]).cast(arrow_schema(schema))

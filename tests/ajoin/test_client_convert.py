@@ -105,7 +105,7 @@ def test_join_order(order, read):
 def test_join_order_that_is_no_tree(message):
     with pytest.raises(InvalidRequest) as refused:
         convert.order_from_pb(message)
-    assert refused.value.reason == "BAD_JOIN_ORDER"
+    assert refused.value.reason == "INVALID_JOIN_ORDER"
 
 
 @pytest.mark.parametrize("number", [0, 99])

@@ -176,6 +176,8 @@ def test_a_failed_epoch_is_said_aloud(tmp_path):
         assert client.query("q1").id == "q1"
         assert health_of(server.address) == NOT_SERVING
     assert platform.state == State.FAILED
+    executor.broken = False
+    Engine.open(tmp_path / "state", executor, None, wall_clock).close()
 
 
 def test_an_unexpected_error_is_internal_with_an_id_in_the_log(world, monkeypatch, caplog):

@@ -1,12 +1,13 @@
 """Index, intersection and expansion against brute force on plain lists.
 
-Random items with few hashes, few slices and query sets of one to three words, so that every branch is taken: several slices
-under one hash, empty intersections, pieces of a partition, pieces of a single entry.
+Random items with few hashes, few slices and query sets of one to three words, so that every branch is taken: several
+slices under one hash, empty intersections, pieces of a partition, pieces of a single entry.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,6 +46,16 @@ class Items:
         lo, hi = np.array(self.lo, np.int64), np.array(self.hi, np.int64)
         hashes = np.array(self.hashes, np.uint64)
         return csr.build(np.array(self.chosen, np.intp), hashes, lo, hi, self.matrix)
+
+    def item(self, i):
+        return self.hashes[i], self.lo[i], self.hi[i], self.sets[i]
+
+    @property
+    def entries(self):
+        """Index entries as if each were one item, with the union of its members' query sets."""
+        index = self.index
+        columns = (index.hashes.tolist(), index.lo.tolist(), index.hi.tolist(), map(number, index.query_sets))
+        return list(zip(*columns, strict=True))
 
 
 def number(row):
@@ -106,7 +117,7 @@ def test_an_index_of_any_size_is_in_order(n, spread):
 def test_partitions_cut_an_index_into_contiguous_pieces(given_items, inner):
     index = given_items.index
     bounds = sorted({0, *inner, 1 << 64})
-    pieces = [index.range(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    pieces = [index.range(a, b) for a, b in pairwise(bounds)]
     assert [e for a, b in pieces for e in range(a, b)] == list(range(len(index.hashes)))
     for (a, b), first, end in zip(pieces, bounds[:-1], bounds[1:], strict=True):
         assert all(first <= int(h) < end for h in index.hashes[a:b])
@@ -117,13 +128,14 @@ def in_one_window(lo, hi, size, advance):
     return any(k * advance <= lo and hi < k * advance + size for k in range(-200, 200))
 
 
-def wanted(left, right, a, b, alive, shapes):
-    """The queries two items are for: in both sets, alive, and with a window over both."""
-    lo, hi = min(left.lo[a], right.lo[b]), max(left.hi[a], right.hi[b])
-    if left.hashes[a] != right.hashes[b]:
+def wanted(left, right, alive, shapes):
+    """The queries two items (hash, lo, hi, query set) are for: in both sets, alive, with a window over both."""
+    (l_hash, l_lo, l_hi, l_set), (r_hash, r_lo, r_hi, r_set) = left, right
+    lo, hi = min(l_lo, r_lo), max(l_hi, r_hi)
+    if l_hash != r_hash:
         return 0
     reach = sum(slots for (size, advance), slots in shapes if lo == hi or in_one_window(lo, hi, size, advance))
-    return left.sets[a] & right.sets[b] & alive & reach
+    return l_set & r_set & alive & reach
 
 
 @st.composite
@@ -155,18 +167,12 @@ def test_intersection_finds_every_pair_of_entries_some_query_wants_and_no_other(
     l, r, sets = call(left, right, alive, shapes, (first, end))
     found = {(int(a), int(b)): number(s) for a, b, s in zip(l, r, sets, strict=True)}
     assert len(found) == len(l), "no pair twice"
-    expected = {}
-    for a, l_members in enumerate(entries(left.index)):
-        for b, r_members in enumerate(entries(right.index)):
-            for i in l_members if first <= a < end else ():
-                for j in r_members:
-                    # a pair of entries is tested by the union of its members' sets
-                    expected[a, b] = expected.get((a, b), 0)
-            if (a, b) in expected:
-                union = Items(left.hashes, left.lo, left.hi, [number(left.index.query_sets[a])] * len(left.sets), [], 0)
-                other = [number(right.index.query_sets[b])] * len(right.sets)
-                against = Items(right.hashes, right.lo, right.hi, other, [], 0)
-                expected[a, b] = wanted(union, against, l_members[0], r_members[0], alive, shapes)
+    expected = {
+        (a, b): wanted(mine, other, alive, shapes)
+        for a, mine in enumerate(left.entries)
+        for b, other in enumerate(right.entries)
+        if first <= a < end
+    }
     assert found == {pair: queries for pair, queries in expected.items() if queries}
 
 
@@ -178,7 +184,7 @@ def test_expansion_gives_every_combination_once_however_a_partition_is_dealt_out
     n = len(left.index.order)
     cuts = [n * w // ways for w in range(ways + 1)]
     found = []
-    for a, b in zip(cuts[:-1], cuts[1:], strict=True):
+    for a, b in pairwise(cuts):
         counts = count_pairs(l, left.index.offsets, a, b, r, right.index.offsets)
         p, li, ri, position, qs = pairs(
             l, left.index.order, left.index.offsets, left.matrix, a, b,
@@ -187,7 +193,7 @@ def test_expansion_gives_every_combination_once_however_a_partition_is_dealt_out
         assert [int(right.index.order[x]) for x in position] == ri.tolist()
         found += [(int(i), int(j), number(q)) for i, j, q in zip(li, ri, qs, strict=True)]
         assert len(p) <= counts.sum()
-    expected = [(i, j, wanted(left, right, i, j, alive, shapes)) for i in left.chosen for j in right.chosen]
+    expected = [(i, j, wanted(left.item(i), right.item(j), alive, shapes)) for i in left.chosen for j in right.chosen]
     assert sorted(found) == sorted(row for row in expected if row[2])
 
 

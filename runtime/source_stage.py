@@ -1,0 +1,63 @@
+"""The source stage as a value: what to read, under which plan, into which buckets; so that it can run ahead.
+
+Everything the stage needs is fixed before it starts: offset ranges, plan version, the watermark that decides lateness, bucket
+ids. Hence the source stage of epoch e+1 can run while epoch e still joins (pipeline parallelism): it needs nothing from
+the joins of epoch e. If the plan changes before epoch e+1 begins, what ran ahead is thrown away and read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.buckets.file import BucketStore
+from runtime.connectors.base import Read, Source
+from runtime.executor import Executor
+from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
+from runtime.physical import Physical, SourceSpec
+from runtime.state import StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStage:
+    """`ends`: up to where each stream is read. Source buckets have even ids, joined ones odd ids, so that both can be
+    handed out at the same time; `first` is the first half id."""
+
+    epoch: int
+    streams: Mapping[str, StreamState]
+    ends: Mapping[str, str]
+    first: int
+    physical: Physical
+    store: BucketStore
+    key: str
+    floors: tuple[tuple[int, int, int], ...] = ()
+    separate: bool = False
+    """One task per read and query group instead of one per read, as if each query had a job of its own."""
+
+    def tasks(self, sources: Mapping[str, Source]) -> list[SourceTask]:
+        out: list[SourceTask] = []
+        for stream, end in sorted(self.ends.items()):
+            st = self.streams[stream]
+            if end != st.offset:
+                for read in sources[stream].reads(json.loads(st.offset), json.loads(end)):
+                    out += self._of_read(stream, read, st.accept_from, len(out))
+        return out
+
+    def _of_read(self, stream: str, read: Read, accept_from: int | None, number: int) -> list[SourceTask]:
+        groups: list[int | None] = [None]
+        if self.separate and stream in self.physical.sources:
+            groups = [*sorted({v.group for v in self.physical.sources[stream].views})] or groups
+        return [
+            SourceTask(stream, 2 * (self.first + number + i), read, accept_from, group, counts=i == 0)
+            for i, group in enumerate(groups)
+        ]
+
+    def run(self, executor: Executor, sources: Mapping[str, Source]) -> list[SourceReport]:
+        tasks = self.tasks(sources)
+        if not tasks:
+            return []
+        nobody = {t.stream: SourceSpec(self.streams[t.stream].schema, (), (), ()) for t in tasks}
+        specs = {s: self.physical.sources.get(s, nobody[s]) for s in nobody}
+        shared = SourceShared(self.store, self.physical.version, self.epoch, specs, self.key, self.floors)
+        return executor.run(f"epoch {self.epoch}: source", run_source, shared, tasks)

@@ -1,0 +1,56 @@
+"""Cost models for tests: queries and statistics in, what the search works on out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from optimizer.cardinality import Cardinalities
+from optimizer.cost import CostModel, Member, Weights
+from optimizer.plan import Leaf, RunningQuery
+from optimizer.samples import QuerySetSample
+from optimizer.shapes import Shapes
+from optimizer.statistics import EpochStatistics, StatisticsModel, StreamStatistics
+
+
+def search_space(
+    queries: Mapping[str, RunningQuery], stats: StatisticsModel, weights: Weights | None = None
+) -> tuple[CostModel, dict[str, Member]]:
+    shapes = Shapes()
+    model = CostModel(Cardinalities(shapes, stats), weights or Weights())
+    singles = {}
+    for uid in sorted(queries):
+        p = shapes.profile(queries[uid])
+        bits = tuple(
+            stats.column(shapes.leaf_of(leaf), uid, text)
+            for leaf, text in zip(p.shape.leaves, p.selections, strict=True)
+        )
+        singles[uid] = Member(p.shape, bits, p.seconds, (uid,))
+    return model, singles
+
+
+def report(
+    rates: Mapping[str, int],
+    wants: Mapping[str, Mapping[str, str]] | None = None,
+    keys: Mapping[str, float] | None = None,
+    at: float = 1.0,
+) -> EpochStatistics:
+    """`wants["V"]["q1"] = "110"` says that q1 takes the first two of three sampled tuples of V; `keys["V.vID"] = 5`."""
+    samples = {}
+    for stream, columns in (wants or {}).items():
+        uids = tuple(sorted(columns))
+        bits = np.array([[c == "1" for c in columns[u]] for u in uids]).T
+        samples[Leaf(stream)] = QuerySetSample(uids, bits)
+    return EpochStatistics(
+        at=at,
+        streams={s: StreamStatistics(r, 1.0) for s, r in rates.items()},
+        samples=samples,
+        keys={(Leaf(k.split(".")[0]), (k.split(".")[1],)): v for k, v in (keys or {}).items()},
+    )
+
+
+def statistics(*args: object, **kwargs: object) -> StatisticsModel:
+    model = StatisticsModel()
+    model.observe(report(*args, **kwargs))  # type: ignore[arg-type]
+    return model

@@ -1,0 +1,40 @@
+"""All events of a life, as its log holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from ajoin.replay.runner import run
+from ajoin.replay.scenario import read
+from runtime.codec import decode
+from runtime.engine import Engine, EngineConfig
+from runtime.events import Event
+from runtime.executor import LocalExecutor
+from runtime.log import Log
+from runtime.state import State
+from tests.lives import describe, make_life
+
+
+def logged_life(directory: Path, seed: int, profile: str = "tiny") -> tuple[list[Any], list[Event], State]:
+    """(records, events, the engine's own state at the end). Without snapshots, so that the log is complete."""
+    life = make_life(Random(seed), profile)
+    (directory / "life.jsonl").write_text(describe(life), encoding="utf-8")
+    opened: list[Engine] = []
+
+    def opener() -> Engine:
+        opened.append(Engine.open(directory / "state", LocalExecutor(), EngineConfig(), lambda: 0))
+        return opened[-1]
+
+    with patch.object(Log, "snapshot", lambda self, state: None):
+        run(read(directory / "life.jsonl"), directory / "out", opener)
+    snapshot, records = Log(directory / "state" / "log").read()
+    assert snapshot is None
+    return records, events_of(records), opened[-1].state
+
+
+def events_of(records: Sequence[Any]) -> list[Event]:
+    return [decode(record) for record in records]
