@@ -44,6 +44,13 @@ class WindowBound:
 
 
 @dataclass(frozen=True, slots=True)
+class CountAll:
+    """`COUNT(*)`: the number of joined rows of a window; only as a whole item of SELECT."""
+
+    type: ColumnType = ColumnType.BIGINT
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
     """op is one of = <> < <= > >=. Both sides are compared in `common_type` of their types."""
 
@@ -112,7 +119,21 @@ class Like:
     type: ColumnType = ColumnType.BOOLEAN
 
 
-Expr = ColumnRef | Literal | WindowBound | Compare | Arithmetic | Negate | And | Or | Not | IsNull | InList | Like
+Expr = (
+    ColumnRef
+    | Literal
+    | WindowBound
+    | CountAll
+    | Compare
+    | Arithmetic
+    | Negate
+    | And
+    | Or
+    | Not
+    | IsNull
+    | InList
+    | Like
+)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

@@ -3,14 +3,21 @@
 A JoinQuery says, for every window w of `window`: take the tuples of each source with event time in w that pass that
 source's selection, join them on the equi predicates (NULL never matches), keep the combinations for which every
 residual predicate is TRUE, and give the outputs. It is a frozen value: equal queries are equal objects.
+
+How the combinations are delivered is part of the query: as rows, as lists whose cross product they are (FACTORIZED),
+or only counted per window (an output that is COUNT(*)).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from optimizer.expressions import ColumnRef, Expr, WindowBound, aliases_of, columns_of
+from optimizer.expressions import ColumnRef, CountAll, Expr, WindowBound, aliases_of, columns_of
 from optimizer.types import ColumnType
+
+ROWS: Final = "ROWS"
+FACTORIZED: Final = "FACTORIZED"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,7 +65,7 @@ class Output:
 class JoinQuery:
     """`selections` pairs an alias with the conjunction of its single-stream conditions; aliases without one are absent.
 
-    A condition without any column (`1 = 0`) is a selection of the first source.
+    A condition without any column (`1 = 0`) is a selection of the first source. `emit` is ROWS or FACTORIZED.
     """
 
     sql: str
@@ -68,6 +75,12 @@ class JoinQuery:
     equi: tuple[EquiPredicate, ...]
     residual: tuple[Expr, ...]
     outputs: tuple[Output, ...]
+    emit: str = ROWS
+
+    @property
+    def counts(self) -> bool:
+        """One row per window with the number of its combinations, delivered when the window closes."""
+        return any(isinstance(o.expr, CountAll) for o in self.outputs)
 
     @property
     def streams(self) -> frozenset[str]:

@@ -31,6 +31,7 @@ register(
     expressions.ColumnRef,
     expressions.Literal,
     expressions.WindowBound,
+    expressions.CountAll,
     expressions.Compare,
     expressions.Arithmetic,
     expressions.Negate,

@@ -1,7 +1,8 @@
-"""The grammar: sqlglot's parser plus a WINDOW clause, minus everything a windowed inner join cannot mean.
+"""The grammar: sqlglot's parser plus WINDOW and EMIT clauses, minus everything a windowed inner join cannot mean.
 
     WINDOW TUMBLING (SIZE n unit)
     WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit)
+    EMIT ROWS | FACTORIZED
 
 sqlglot is made to read any SQL ever written and forgives a lot on the way (`FROM a,` or `BETWEEN 1 2`
 parse). A platform must not guess: what is not in the language is refused here, at the token where it
@@ -27,6 +28,7 @@ from ajoin.sql.reasons import Reason
 WINDOW_HINT = (
     "write WINDOW TUMBLING (SIZE n unit) or WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit) as the last clause"
 )
+EMIT_HINT = "write EMIT ROWS or EMIT FACTORIZED at the end of the statement"
 
 _AGGREGATION = (Reason.UNSUPPORTED_AGGREGATION, "join queries do not aggregate")
 _LIMIT = (Reason.UNSUPPORTED_LIMIT, "a stream of rows has no first n rows")
@@ -49,6 +51,12 @@ class WindowClause(exp.Expression):
     """`size` and `advance` are exp.Interval, as in INTERVAL literals; TUMBLING has no `advance`."""
 
     arg_types = {"size": True, "advance": False}  # noqa: RUF012 - sqlglot's convention
+
+
+class EmitClause(exp.Expression):
+    """`this` is ROWS or FACTORIZED."""
+
+    arg_types = {"this": True}  # noqa: RUF012 - sqlglot's convention
 
 
 class PlacedParseError(ParseError):
@@ -125,7 +133,7 @@ class AJoinParser(Parser):
             self._window_word("BY")
             advance = self._window_length()
         self._window_token(TokenType.R_PAREN, ")")
-        if self._curr:
+        if self._curr and self._curr.text.upper() != "EMIT":
             self.refuse(
                 self._curr,
                 Reason.SQL_SYNTAX,
@@ -153,6 +161,23 @@ class AJoinParser(Parser):
     def _bad_window(self, message: str) -> NoReturn:
         self.refuse(self._curr or self._prev, Reason.INVALID_WINDOW, message, WINDOW_HINT)
 
+    # -- the EMIT clause
+
+    def _parse_emit_clause(self) -> EmitClause | None:
+        """After everything else, because EMIT is an ordinary name wherever a name can stand."""
+        emit = self._curr
+        if not (emit and self._match_text_seq("EMIT")):
+            return None
+        mode = self._curr.text.upper() if self._curr else ""
+        if mode not in ("ROWS", "FACTORIZED"):
+            self.refuse(self._curr or emit, Reason.SQL_SYNTAX, "EMIT is followed by ROWS or FACTORIZED", EMIT_HINT)
+        self._advance()
+        if self._curr:
+            self.refuse(
+                self._curr, Reason.SQL_SYNTAX, f"unexpected {self._curr.text!r} after the EMIT clause", EMIT_HINT
+            )
+        return self.expression(EmitClause(this=mode), token=emit)  # type: ignore[no-any-return]
+
     # -- what sqlglot would accept and we must not
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -170,7 +195,10 @@ class AJoinParser(Parser):
                 "DISTINCT is not supported: a join keeps duplicates",
             )
         keyword = self._curr
+        outermost = self._index == 0
         select = super()._parse_select(*args, **kwargs)
+        if isinstance(select, exp.Select) and outermost:
+            select.set("emit", self._parse_emit_clause())
         return select.update_positions(keyword) if isinstance(select, exp.Select) else select
 
     def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:

@@ -16,18 +16,29 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from ajoin.sql.binder import Binder
+from ajoin.sql.dialect import EmitClause
 from ajoin.sql.from_clause import FromClause
 from ajoin.sql.places import sql_error, too_complex
 from ajoin.sql.reasons import Reason
-from ajoin.sql.scope import Scope
-from ajoin.sql.select_list import read_outputs
+from ajoin.sql.scope import WINDOW_BOUNDS, Scope
+from ajoin.sql.select_list import check_aggregates, read_outputs
 from ajoin.sql.syntax import parse_select
-from optimizer.expressions import And, ColumnRef, Compare, Expr, WindowBound, aliases_of, children, conjuncts
-from optimizer.query import EquiPredicate, JoinQuery, Source
+from optimizer.expressions import (
+    And,
+    ColumnRef,
+    Compare,
+    CountAll,
+    Expr,
+    WindowBound,
+    aliases_of,
+    children,
+    conjuncts,
+)
+from optimizer.query import FACTORIZED, ROWS, EquiPredicate, JoinQuery, Output, Source
 from optimizer.types import StreamSchema, common_type
 
 MAX_SQL_LENGTH = 64 * 1024
-_CLAUSES = {"expressions", "from_", "joins", "where", "windows"}
+_CLAUSES = {"expressions", "from_", "joins", "where", "windows", "emit"}
 
 
 def parse_query(sql: str, schemas: Mapping[str, StreamSchema], *, max_length: int = MAX_SQL_LENGTH) -> JoinQuery:
@@ -51,10 +62,7 @@ def _bind_query(sql: str, select: exp.Select, schemas: Mapping[str, StreamSchema
             at = value[0] if isinstance(value, list) else value if isinstance(value, exp.Expr) else select
             name = key.strip("_").upper()
             raise sql_error(sql, at, Reason.UNSUPPORTED_CLAUSE, f"{name} is not part of a join query")
-    aggregate = select.find(exp.AggFunc, exp.Window)
-    if aggregate:
-        message = "aggregate functions are not supported: a join query does not aggregate"
-        raise sql_error(sql, aggregate, Reason.UNSUPPORTED_AGGREGATION, message)
+    check_aggregates(sql, select)
     clause = FromClause.read(sql, select, schemas)
     scope = clause.scope()
     binder = Binder(scope)
@@ -64,6 +72,7 @@ def _bind_query(sql: str, select: exp.Select, schemas: Mapping[str, StreamSchema
         parts.add(binder.condition(node), node)
     outputs = read_outputs(scope, binder, select)
     window = clause.window(select.args.get("windows"))
+    emit = _emit(scope, select.args.get("emit"), outputs)
     parts.check_connected()
     return JoinQuery(
         sql=sql.strip(),
@@ -77,7 +86,28 @@ def _bind_query(sql: str, select: exp.Select, schemas: Mapping[str, StreamSchema
         equi=tuple(parts.equi.values()),
         residual=tuple(parts.residual),
         outputs=outputs,
+        emit=emit,
     )
+
+
+def _emit(scope: Scope, clause: EmitClause | None, outputs: tuple[Output, ...]) -> str:
+    """ROWS unless asked otherwise. A factorized row has one column per source, so those names must be free."""
+    if clause is None or clause.this == ROWS:
+        return ROWS
+    if any(isinstance(o.expr, CountAll) for o in outputs):
+        message = "COUNT(*) gives one number per window; there is nothing to factorize"
+        raise sql_error(scope.sql, clause, Reason.UNSUPPORTED_CLAUSE, message, "leave out EMIT FACTORIZED")
+    taken = {o.name for o in outputs if len(aliases_of(o.expr)) != 1} | set(WINDOW_BOUNDS)
+    for source in scope.sources:
+        if source.alias in taken:
+            raise sql_error(
+                scope.sql,
+                source.at,
+                Reason.RESERVED_OUTPUT,
+                f"a factorized row has a list called {source.alias!r} and another column of that name",
+                "rename the source or the output column",
+            )
+    return FACTORIZED
 
 
 @dataclass(slots=True)

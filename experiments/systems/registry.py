@@ -16,7 +16,7 @@ FLINK_VENV = ROOT / "experiments" / ".venv-flink"
 
 
 class PlatformSystem(System):
-    """This platform; `sharing` is the engine's mode: 'shared', 'off' (one plan per query) or 'astream'."""
+    """This platform; `sharing` is the engine's mode: 'cost', 'off' (one plan per query) or 'astream'."""
 
     def __init__(self, name: str, log: Path, sharing: str, executor: str) -> None:
         super().__init__(name, log)
@@ -60,7 +60,7 @@ def make_system(name: str, logs: Path, executor: str = "spark") -> System:
     log = logs / f"{name}.log"
     match name:
         case "ajoin":
-            return PlatformSystem(name, log, "shared", executor)
+            return PlatformSystem(name, log, "cost", executor)
         case "unshared":
             return PlatformSystem(name, log, "off", executor)
         case "astream":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from optimizer.errors import InvalidRequest
 from optimizer.types import StreamSchema
-from runtime.connectors import files, generator, push, sinks
+from runtime.connectors import files, generator, kafka_sink, kafka_source, push, sinks
 from runtime.connectors.base import ConnectorSpec, Sink, Source
 from runtime.connectors.options import Option, check_names, nearest
 
@@ -65,14 +65,24 @@ def _open_push(options: Mapping[str, str], schema: StreamSchema, state_dir: Path
     return push.PushSource(state_dir / "push")
 
 
+def _check_kafka(options: Mapping[str, str], schema: StreamSchema | None, roots: Roots) -> None:
+    kafka_source.parse_config(options, roots)
+
+
+def _open_kafka(options: Mapping[str, str], schema: StreamSchema, state_dir: Path, roots: Roots) -> Source:
+    return kafka_source.KafkaSource(kafka_source.parse_config(options, roots))
+
+
 SOURCES: dict[str, SourceKind] = {
     "generator": SourceKind("seeded random tuples", generator.OPTIONS, _check_generator, _open_generator),
     "files": SourceKind("a directory of data files", files.OPTIONS, _check_files, _open_files),
+    "kafka": SourceKind("a Kafka topic", kafka_source.OPTIONS, _check_kafka, _open_kafka),
     "push": SourceKind("tuples handed over by the caller", push.OPTIONS, _check_push, _open_push),
 }
 
 SINKS: dict[str, SinkKind] = {
     "parquet": SinkKind("one Parquet file per epoch", sinks.PARQUET_OPTIONS, sinks.open_parquet),
+    "kafka": SinkKind("a Kafka topic per query", kafka_sink.OPTIONS, kafka_sink.open_kafka),
     "console": SinkKind("rows on standard output", sinks.CONSOLE_OPTIONS, sinks.open_console),
     "blackhole": SinkKind("counts and forgets", sinks.BLACKHOLE_OPTIONS, sinks.open_blackhole),
 }

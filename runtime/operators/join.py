@@ -26,17 +26,14 @@ import numpy.typing as npt
 from runtime.buckets.refs import JoinedRef
 from runtime.buckets.views import Arrays, put_index
 from runtime.kernels import csr
-from runtime.kernels.csr import Csr
-from runtime.kernels.expand import carry, count_pairs, pairs
+from runtime.kernels.expand import carry
 from runtime.kernels.intersect import intersect
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
+from runtime.operators.matches import Match, Side, chunks, combinations, laid_out, pieces
 from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, SinkOperator
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
 from runtime.querysets import Words, bitset, widen
-
-CHUNK = 1 << 18
-"""Combinations laid out at a time: bounds the memory of a hot key."""
 
 END = np.int64(np.iinfo(np.int32).max)
 
@@ -89,19 +86,6 @@ class JoinReport:
     """Combinations found per join (closed lists count with the number of their items)."""
 
 
-@dataclass(slots=True)
-class _Side:
-    """One input bucket, opened."""
-
-    bucket: int
-    new: bool
-    index: Csr
-    sets: Words
-    alive: Words
-    first: int
-    end: int
-
-
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     began = time.perf_counter()
     ids = {(node, key): bucket for node, key, bucket in task.buckets}
@@ -114,12 +98,12 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         sink = SinkOperator(shared.directory, shared.joins, spec, writer) if shared.emit and spec.sinks else None
         total = 0
         for match in _matches(shared, spec, task):
-            total += _combinations(match)
+            total += combinations(match)
             for output in outputs:
                 output.add(match)
             if sink is not None:
                 at = time.perf_counter()
-                for left, right, sets, lo, hi in _chunks(match, sink.slots):
+                for left, right, sets, lo, hi in chunks(match, sink.slots):
                     sink.add(match.left.bucket, left, match.right.bucket, right, sets, lo, hi)
                 sink_seconds += time.perf_counter() - at
         if sink is not None:
@@ -133,51 +117,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     return JoinReport(task.partition, tuple(refs), segment, seconds, sink_seconds, matches)
 
 
-@dataclass(slots=True)
-class _Match:
-    """Matching entries of two buckets, with the queries they can matter to and the slices they span."""
-
-    left: _Side
-    right: _Side
-    l_from: int
-    l_to: int
-    l_entries: npt.NDArray[np.int32]
-    r_entries: npt.NDArray[np.int32]
-    sets: Words
-    lo: npt.NDArray[np.int64]
-    hi: npt.NDArray[np.int64]
-
-    def only(self, slots: Words) -> _Match | None:
-        sets = self.sets & slots[: self.sets.shape[1]]
-        keep = sets.any(axis=1)
-        if not keep.any():
-            return None
-        return _Match(
-            self.left,
-            self.right,
-            self.l_from,
-            self.l_to,
-            self.l_entries[keep],
-            self.r_entries[keep],
-            sets[keep],
-            self.lo[keep],
-            self.hi[keep],
-        )
-
-
-def _combinations(match: _Match) -> int:
-    counts = count_pairs(
-        match.l_entries,
-        match.left.index.offsets,
-        match.l_from,
-        match.l_to,
-        match.r_entries,
-        match.right.index.offsets,
-    )
-    return int(counts.sum())
-
-
-def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Match]:
+def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:
     inputs = shared.inputs[spec.name]
     left = [s for b, new in inputs.left if (s := _open(shared, spec.left, spec.words, b, new, task)) is not None]
     right = [s for b, new in inputs.right if (s := _open(shared, spec.right, spec.words, b, new, task)) is not None]
@@ -209,7 +149,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Ma
                 continue
             first_slice = np.minimum(l.index.lo[le], r.index.lo[re])
             last_slice = np.maximum(l.index.hi[le], r.index.hi[re])
-            match = _Match(l, r, l_from, l_to, le, re, sets, first_slice, last_slice)
+            match = Match(l, r, l_from, l_to, le, re, sets, first_slice, last_slice)
             for group, slot, floor in shared.floors:
                 if group == spec.group and slot >> 6 < words:
                     sets[first_slice < floor, slot >> 6] &= ~np.uint64(1 << (slot & 63))
@@ -218,7 +158,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[_Ma
                 yield alive_match
 
 
-def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> _Side | None:
+def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> Side | None:
     d = shared.directory
     if side.child is None:
         ref = d.sources[bucket].view(side.leaves[0], side.group)
@@ -231,10 +171,10 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool
     first, end = index.range(task.first_hash, task.end_hash)
     if first >= end:
         return None
-    return _Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end)
+    return Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end)
 
 
-def _deal(side: _Side, task: JoinTask) -> tuple[int, int, int, int]:
+def _deal(side: Side, task: JoinTask) -> tuple[int, int, int, int]:
     """This way's share of the left side: positions [from, to) and the entries that touch them."""
     offsets = side.index.offsets
     begin, stop = int(offsets[side.first]), int(offsets[side.end])
@@ -249,55 +189,6 @@ def _deal(side: _Side, task: JoinTask) -> tuple[int, int, int, int]:
     return l_from, l_to, max(first, side.first), min(end, side.end)
 
 
-def _chunks(
-    match: _Match, slots: Words
-) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], Words, npt.NDArray[Any], npt.NDArray[Any]]]:
-    """All combinations for the given slots, at most about CHUNK at a time, even inside one pair of entries."""
-    chosen = match.only(slots)
-    if chosen is None:
-        return
-    for part, l_from, l_to, capacity in _pieces(chosen):
-        p, left, right, _, sets = _pairs(chosen, part, l_from, l_to, capacity)
-        if len(p):
-            yield left, right, sets, chosen.lo[part][p], chosen.hi[part][p]
-
-
-def _pieces(match: _Match) -> Iterator[tuple[slice, int, int, int]]:
-    """(entry pairs, left positions, combinations): runs of small pairs together, a huge pair in pieces."""
-    counts = count_pairs(
-        match.l_entries,
-        match.left.index.offsets,
-        match.l_from,
-        match.l_to,
-        match.r_entries,
-        match.right.index.offsets,
-    )
-    at = 0
-    while at < len(counts):
-        if counts[at] > CHUNK:
-            offsets = match.left.index.offsets
-            entry = match.l_entries[at]
-            begin, stop = max(int(offsets[entry]), match.l_from), min(int(offsets[entry + 1]), match.l_to)
-            width = int(counts[at]) // (stop - begin)
-            step = max(1, CHUNK // width)
-            for a in range(begin, stop, step):
-                b = min(a + step, stop)
-                yield slice(at, at + 1), a, b, (b - a) * width
-            at += 1
-            continue
-        end = at + max(1, int(np.searchsorted(np.cumsum(counts[at:]), CHUNK, "right")))
-        yield slice(at, end), match.l_from, match.l_to, int(counts[at:end].sum())
-        at = end
-
-
-def _pairs(match: _Match, part: slice, l_from: int, l_to: int, capacity: int) -> Any:
-    l, r = match.left, match.right
-    return pairs(
-        match.l_entries[part], l.index.order, l.index.offsets, l.sets, l_from, l_to,
-        match.r_entries[part], r.index.order, r.index.offsets, r.sets, match.sets[part], capacity,
-    )  # fmt: skip
-
-
 class _Output:
     """Collects one re-indexed result of a join and writes it as a joined bucket."""
 
@@ -309,14 +200,14 @@ class _Output:
         self.carrier_left = self.flat or exposed <= set(spec.left.leaves)
         self._parts: list[tuple[npt.NDArray[Any], ...]] = []
 
-    def add(self, match: _Match) -> None:
+    def add(self, match: Match) -> None:
         chosen = match.only(self.slots)
         if chosen is None:
             return
         l, r = match.left, match.right
         if self.flat:
-            for part, l_from, l_to, capacity in _pieces(chosen):
-                p, items, partners, position, sets = _pairs(chosen, part, l_from, l_to, capacity)
+            for part, l_from, l_to, capacity in pieces(chosen):
+                p, items, partners, position, sets = laid_out(chosen, part, l_from, l_to, capacity)
                 self._keep(chosen, l, r, p + part.start, items, position, position + 1, sets, partners)
         elif self.carrier_left:
             p, items, sets = carry(
@@ -340,9 +231,9 @@ class _Output:
 
     def _keep(
         self,
-        match: _Match,
-        carrier: _Side,
-        partner: _Side,
+        match: Match,
+        carrier: Side,
+        partner: Side,
         p: npt.NDArray[Any],
         items: npt.NDArray[Any],
         begin: npt.NDArray[Any],
