@@ -1,12 +1,14 @@
 """The tuples of an experiment: Parquet files, made once, read by every system.
 
-A stream is a sequence of *chunks*, one file each, of `chunk_seconds` of event time in order. Every attribute is uniform in
-[0, keys), with its own seed per stream, as in the paper. Each system reads a *prefix* of the chunks, long enough to keep it busy and
-short enough for its time limit; a prefix is a directory of hard links, so nothing is copied.
+A stream is a sequence of *chunks*, one file each, of `chunk_seconds` of event time in order. Every attribute is
+uniform in [0, keys), with its own seed per stream, as in the paper. Each system reads a *prefix* of the chunks, long
+enough to keep it busy and short enough for its time limit; a prefix is a directory of hard links, so nothing is
+copied.
 
-Flink deals splits of a file out to its readers in no promised order, and a tuple that comes after a later one is late. So it gets
-the same prefix as two files a stream (one for each reader, tuples dealt in turn, one row group each, which cannot
-be split): then each reader sees event time in order. That costs Flink nothing in the measurement; the files are written before.
+Flink deals splits of a file out to its readers in no promised order, and a tuple that comes after a later one is
+late. So it gets the same prefix as two files a stream (one for each reader, tuples dealt in turn, one row group each,
+which cannot be split): then each reader sees event time in order. That costs Flink nothing in the measurement; the
+files are written before.
 """
 
 from __future__ import annotations
@@ -58,9 +60,8 @@ class Dataset:
         self.directory = directory / spec.digest
 
     def prefix(self, chunks: int, layout: str = "chunks") -> Path:
-        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one per reader)."""
-        path = self.directory / f"{layout}-{chunks}"
-        if path.exists():
+        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one per
+        reader).""" path = self.directory / f"{layout}-{chunks}" if path.exists():
             return path
         making = path.with_name(f".{path.name}.{os.getpid()}")
         for stream in self.spec.names:

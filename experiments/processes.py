@@ -1,7 +1,7 @@
 """Processor time and memory of a process and everything it started, read from /proc.
 
-Memory is the proportional set size: pages that forked Python workers share are counted once, memory-mapped bucket files count for
-whoever looks at them. Processor time includes children that have ended and were waited for.
+Memory is the proportional set size: pages that forked Python workers share are counted once, memory-mapped bucket
+files count for whoever looks at them. Processor time includes children that have ended and were waited for.
 """
 
 from __future__ import annotations

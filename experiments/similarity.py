@@ -2,12 +2,13 @@
 
     similarity(Q, PQ) = ComS * ComSJA / AllS^2
 
-ComS counts the sources that Q shares with the pattern query PQ, ComSJA the join attributes of those sources that both use,
-AllS the sources of PQ. Taken literally the formula passes 1 for identical queries of three and more streams (a chain of n has
-2n - 2 join attributes); it is cut off at 1.
+ComS counts the sources that Q shares with the pattern query PQ, ComSJA the join attributes of those sources that both
+use, AllS the sources of PQ. Taken literally the formula passes 1 for identical queries of three and more streams (a
+chain of n has 2n - 2 join attributes); it is cut off at 1.
 
-ComSJA must be whole, the wanted similarity need not be reachable. So the fraction is rounded up or down at random with the
-probability that keeps the mean right: a set of queries has the wanted similarity, although a single one may not.
+ComSJA must be whole, the wanted similarity need not be reachable. So the fraction is rounded up or down at random
+with the probability that keeps the mean right: a set of queries has the wanted similarity, although a single one may
+not.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def pattern_query(streams: Sequence[str], ways: int, rng: Random) -> TemplateQue
 
 
 class QueryGenerator:
-    """An endless, seeded supply of template queries. `streams` beyond those of the pattern are for dissimilar queries."""
+    """An endless, seeded supply of template queries. `streams` beyond those of the pattern are for dissimilar
+    queries.
+    """
 
     def __init__(
         self,
@@ -109,9 +112,7 @@ class QueryGenerator:
         avoid: dict[str, set[int]] = {}
         for (s, _), a in pattern.items():
             avoid.setdefault(s, set()).add(a)
-        chosen = [
-            pattern[p] if p in kept else _other(avoid.get(p[0], set()), self.rng) for p in _all_places(sources)
-        ]
+        chosen = [pattern[p] if p in kept else _other(avoid.get(p[0], set()), self.rng) for p in _all_places(sources)]
         return tuple(zip(chosen[::2], chosen[1::2], strict=True))
 
     # -- selections -----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The query template of Figure 14: a chain of streams, a selection on each, a window of 1, 2 or 3 seconds.
 
-A `TemplateQuery` is a plain value that every system turns into its own language, so all of them answer the same question.
-This module uses the standard library only: Flink's worker imports it from an environment in which nothing else of the
-project is installed.
+A `TemplateQuery` is a plain value that every system turns into its own language, so all of them answer the same
+question. This module uses the standard library only: Flink's worker imports it from an environment in which nothing
+else of the project is installed.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def ajoin_sql(q: TemplateQuery, *, times: bool = False) -> str:
 
 
 def flink_rows(q: TemplateQuery) -> str:
-    """The same rows as a cascade of Flink window joins; the window's bounds travel along because the next join needs them."""
-    side = _flink_source(q, 0)
-    for i, (l, r) in enumerate(q.links):
+    """The same rows as a cascade of Flink window joins; the window's bounds travel along because the next join needs
+    them.""" side = _flink_source(q, 0) for i, (l, r) in enumerate(q.links):
         left, right = q.sources[i], q.sources[i + 1]
         mine = ", ".join(f"L.{s}_{c}" for s in q.sources[: i + 1] for c in columns())
         more = ", ".join(f"R.{right}_{c}" for c in columns())

@@ -79,21 +79,22 @@ def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochStatistic
     """Feeds observed outputs of joins of two leaves back into the statistics the model reads from."""
     shapes, card = model.shapes, model.cardinalities
     for node, users in plan.nodes.items():
-        observed = report.outputs.get(node.name)
-        both = isinstance(node.left, SourceNode) and isinstance(node.right, SourceNode)
-        if observed is None or not both or any(u not in singles for u in users):
+        if not (isinstance(node.left, SourceNode) and isinstance(node.right, SourceNode)):
             continue
+        observed = report.outputs.get(node.name)
+        if observed is None or any(u not in singles for u in users):
+            continue
+        members = [singles[u] for u in users]
+        number = shapes.tree(members[0].shape, node)
+        bits = [0, 0]
+        for m in members:
+            for i, leaf in enumerate(shapes.joins[number].leaves):
+                bits[i] |= m.bits[m.shape.leaves.index(leaf)]
         streams = [report.streams.get(leaf.stream) for leaf in node.leaves]
         epoch_s = min((s.seconds for s in streams if s is not None), default=0.0)
-        number = shapes.tree(singles[users[0]].shape, node)
-        one = Shared(model, [(singles[u], shapes.tree(singles[u].shape, plan.by_uid[u].root)) for u in users])
-        use = one.joins[number]
         edges = shapes.joins[number].edges
-        expected = (
-            card.combinations(number, model.fractions(number, use.bits), use.seconds)
-            * epoch_s
-            * card.selectivity(edges, corrected=False)
-            / max(card.selectivity(edges), 1e-300)
-        )
+        longest = max(m.seconds for m in members)
+        expected = card.combinations(number, model.fractions(number, bits), longest) * epoch_s
+        expected *= card.selectivity(edges, corrected=False) / max(card.selectivity(edges), 1e-300)
         if expected >= 1.0:  # below that a ratio is noise
             card.stats.learn_ratio(ratio_key(edges), (observed + 0.5) / (expected + 0.5))

@@ -32,6 +32,7 @@ from optimizer.full import optimize_fully
 from optimizer.hysteresis import Hysteresis, HysteresisConfig, Verdict
 from optimizer.incremental import optimize_incrementally
 from optimizer.plan import JoinNode, Plan, RunningQuery, join_nodes
+from optimizer.query import JoinQuery
 from optimizer.refine import Alone
 from optimizer.samples import DEFAULT_SELECTIVITY, guess
 from optimizer.scaling import Decision, Load, Quiet, ScalingConfig
@@ -87,7 +88,7 @@ class CostBasedOptimizer:
     def __init__(self, config: OptimizerConfig | None = None) -> None:
         self.config = config or OptimizerConfig()
         self._shapes = Shapes()
-        self._profiles: dict[str, Profile] = {}
+        self._profiles: dict[str, tuple[JoinQuery, Profile]] = {}
         self._memory = _Memory()
         self._hysteresis = Hysteresis(self.config.hysteresis)
         self._quiet = Quiet()
@@ -107,11 +108,13 @@ class CostBasedOptimizer:
         m = self._memory
         for uid in sorted(deleted):
             rq = queries.get(uid)
-            profile = self._profiles.pop(uid, None) or (self._shapes.profile(rq) if rq else None)
+            known = self._profiles.pop(uid, None)
             if uid in m.created:
                 m.created.discard(uid)
-            elif profile is not None:
-                m.deleted[uid] = profile.shape
+            elif known is not None:
+                m.deleted[uid] = known[1].shape
+            elif rq is not None:
+                m.deleted[uid] = self._shapes.profile(rq).shape
         m.created.update(rq.uid for rq in created)
         m.changes += len(created) + len(deleted)
         return eager.create_delete(plan, created, deleted)
@@ -142,8 +145,10 @@ class CostBasedOptimizer:
         return known[2]
 
     def estimate(self, plan: Plan, queries: Mapping[str, RunningQuery], stats: StatisticsModel) -> estimate.Estimate:
-        """Cardinalities and costs of a plan, for explain."""
-        return estimate.estimate(self.model(stats), plan, self._singles(plan, queries, stats))
+        """Cardinalities and costs of a plan, for explain. Uses nothing of the optimizer's own, so any thread may
+        ask.""" shapes = Shapes() model = CostModel(Cardinalities(shapes, stats), self.config.weights) profiles =
+        [shapes.profile(queries[p.uid]) for p in plan.placements] return estimate.estimate(model, plan,
+        _members(shapes, profiles, stats))
 
     # -- phase 2 -------------------------------------------------------------------------------------------------------
 
@@ -245,22 +250,30 @@ class CostBasedOptimizer:
     # -- queries as the search sees them -------------------------------------------------------------------------------
 
     def _singles(self, plan: Plan, queries: Mapping[str, RunningQuery], stats: StatisticsModel) -> dict[str, Member]:
-        shapes, singles = self._shapes, {}
-        samples: dict[int, tuple[Mapping[str, int], int]] = {}
+        profiles = []
         for p in plan.placements:
-            uid = p.uid
-            profile = self._profiles.get(uid)
-            if profile is None:
-                profile = self._profiles[uid] = shapes.profile(queries[uid])
-            bits = []
-            for leaf, selection in zip(profile.shape.leaves, profile.selections, strict=True):
-                if leaf not in samples:
-                    samples[leaf] = stats.columns(shapes.leaf_of(leaf))
-                columns, rows = samples[leaf]
-                known = columns.get(uid)
-                bits.append(guess(selection, DEFAULT_SELECTIVITY, rows) if known is None else known)
-            singles[uid] = Member(profile.shape, tuple(bits), profile.seconds, (uid,))
-        return singles
+            query = queries[p.uid].query
+            known = self._profiles.get(p.uid)
+            if known is None or known[0] is not query:
+                known = self._profiles[p.uid] = (query, self._shapes.profile(queries[p.uid]))
+            profiles.append(known[1])
+        return _members(self._shapes, profiles, stats)
+
+
+def _members(shapes: Shapes, profiles: Iterable[Profile], stats: StatisticsModel) -> dict[str, Member]:
+    """Each query as a member of its own, with its sampled columns, or guessed ones where it was not sampled yet."""
+    members = {}
+    samples: dict[int, tuple[Mapping[str, int], int]] = {}
+    for profile in profiles:
+        bits = []
+        for leaf, selection in zip(profile.shape.leaves, profile.selections, strict=True):
+            if leaf not in samples:
+                samples[leaf] = stats.columns(shapes.leaf_of(leaf))
+            columns, rows = samples[leaf]
+            known = columns.get(profile.uid)
+            bits.append(guess(selection, DEFAULT_SELECTIVITY, rows) if known is None else known)
+        members[profile.uid] = Member(profile.shape, tuple(bits), profile.seconds, (profile.uid,))
+    return members
 
 
 def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: Plan) -> float:

@@ -42,18 +42,18 @@ class QuerySetSample:
     bits: NDArray[np.uint8] | NDArray[np.bool_]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sample:
-    """The sliding sample of one leaf. Row 0 is the newest. Mutable; owned by a StatisticsModel."""
+    """The sliding sample of one leaf, a value: `pushed` makes the next one. Row 0 is the newest."""
 
     rows: int = 0
-    columns: dict[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
 
-    def push(self, report: QuerySetSample, fresh: int) -> None:
-        """Take in one epoch's rows. Queries the report does not name are gone and forgotten."""
+    def pushed(self, report: QuerySetSample, fresh: int) -> Sample:
+        """With one epoch's rows taken in. Queries the report does not name are gone and forgotten."""
         bits = np.asarray(report.bits, dtype=bool)
         if bits.ndim != 2 or bits.shape[1] != len(report.uids) or not bits.shape[0]:
-            return
+            return self
         limit = ROWS if self.rows == 0 else fresh
         if bits.shape[0] > limit:  # evenly spread, so that an ordered report loses no end
             bits = bits[np.linspace(0, bits.shape[0] - 1, limit).astype(np.int64)]
@@ -66,7 +66,7 @@ class Sample:
             if old is None:
                 old = guess(uid, column.bit_count() / new, kept) if kept else 0
             columns[uid] = column | ((old & old_mask) << new)
-        self.rows, self.columns = kept + new, columns
+        return Sample(kept + new, columns)
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows, "columns": {u: f"{c:x}" for u, c in sorted(self.columns.items())}}

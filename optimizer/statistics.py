@@ -72,7 +72,11 @@ class Smoothed:
 
 
 class StatisticsModel:
-    """Mutable; owned by whoever feeds it. Readers take values, never keep references into it."""
+    """Mutable; owned by whoever feeds it.
+
+    Another thread may ask for rates, keys, columns and outputs meanwhile: each answer is one lookup of a value that is
+    replaced, never changed under it. Everything else belongs to the owner.
+    """
 
     def __init__(self, alpha: float = 0.3, stale_s: float = 120.0) -> None:
         self.alpha = alpha
@@ -101,9 +105,9 @@ class StatisticsModel:
             self._put(("latency", uid), seconds)
         fresh = max(1, round(ROWS * self.alpha))
         for leaf, report_sample in report.samples.items():
-            _, sample = self._samples.setdefault(leaf, (self.at, Sample()))
-            sample.push(report_sample, fresh)
-            self._samples[leaf] = (self.at, sample)
+            known = self._samples.get(leaf)
+            before = known[1] if known else Sample()
+            self._samples[leaf] = (self.at, before.pushed(report_sample, fresh))
         self._forget()
 
     def learn_ratio(self, key: str, ratio: float) -> None:

@@ -57,7 +57,7 @@ class ColumnData:
             case ColumnType.BOOLEAN:
                 return pa.array(self.values.astype(bool), pa.bool_(), mask=null)
             case ColumnType.TIMESTAMP:
-                return pa.array(self.values, pa.int64(), mask=null).cast(pa.timestamp("ms"))
+                return pa.array(self.values, pa.int64(), mask=null).view(pa.timestamp("ms"))
             case _:
                 return pa.array(self.values, ARROW_TYPES[self.type], mask=null)
 

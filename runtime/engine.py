@@ -161,6 +161,7 @@ class Engine:
             self._sources[name] = self._make_source(st)
         if s.epoch == 0 and s.plan.version == 0 and s.plan.partitioning.count != self.config.partitions:
             self.apply([ScaleTo(self.config.partitions)])
+        self._expire()  # the log tells what was delivered, not what has been dropped since
         self._remove_debris()
         if s.planned is not None:
             self._run_planned(None)
@@ -495,11 +496,12 @@ class Engine:
                     logger.exception("sink %s of query %s failed in epoch %d", spec.kind, record.query.id, event.epoch)
 
     def _expire(self) -> None:
+        """Results beyond the retention go; those of the newest epoch stay, or nobody could ever read them."""
         s = self.state
         expired = set(self.coordinator.expired_segments())
         total = sum(x.bytes for segments in s.segments.values() for x in segments)
         for epoch in sorted(s.segments):
-            if epoch in expired or total > self.config.retention_bytes:
+            if epoch in expired or (total > self.config.retention_bytes and epoch < s.epoch):
                 gone = s.segments.pop(epoch)
                 total -= sum(x.bytes for x in gone)
                 self._results.drop(x.file for x in gone)

@@ -1,8 +1,9 @@
 """The source stage as a value: what to read, under which plan, into which buckets; so that it can run ahead.
 
-Everything the stage needs is fixed before it starts: offset ranges, plan version, the watermark that decides lateness, bucket
-ids. Hence the source stage of epoch e+1 can run while epoch e still joins (pipeline parallelism): it needs nothing from
-the joins of epoch e. If the plan changes before epoch e+1 begins, what ran ahead is thrown away and read again.
+Everything the stage needs is fixed before it starts: offset ranges, plan version, the watermark that decides
+lateness, bucket ids. Hence the source stage of epoch e+1 can run while epoch e still joins (pipeline parallelism): it
+needs nothing from the joins of epoch e. If the plan changes before epoch e+1 begins, what ran ahead is thrown away
+and read again.
 """
 
 from __future__ import annotations

@@ -4,20 +4,21 @@
     system.run(chunks, count=False)    ─► Measurement: the whole prefix processed, every row of every query made
     system.stop()
 
-`count=True` is the correctness run: it answers how many rows each query got, and its time does not matter. A request that is not answered
-in its time limit ends the worker; the measurement says so, and the next one starts a new worker.
+`count=True` is the correctness run: it answers how many rows each query got, and its time does not matter. A request
+that is not answered in its time limit ends the worker; the measurement says so, and the next one starts a new worker.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ from experiments.processes import Usage, usage_of
 from experiments.template import TemplateQuery, used_streams
 
 ROOT = Path(__file__).resolve().parents[2]
-START_LIMIT = 120.0
+START_LIMIT = 180.0
+MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`status`: 'ok', 'timed out', or what went wrong. `tuples` and `seconds` belong together: their quotient is the input rate."""
+    """`status`: 'ok', 'timed out', or what went wrong. `tuples` and `seconds` belong together: their quotient is the
+    input rate.
+    """
 
     system: str
     status: str = "ok"
@@ -64,6 +68,7 @@ class System:
     def __init__(self, name: str, log: Path) -> None:
         self.name, self.log = name, log
         self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: Path | None = None
         self._connection: Connection[Any, Any] | None = None
         self._data: Dataset | None = None
         self._queries: tuple[TemplateQuery, ...] = ()
@@ -108,8 +113,8 @@ class System:
         return replace(measured, chunks=chunks, tuples=self._data.tuples(chunks, streams))
 
     def ask(self, request: Mapping[str, Any], time_limit: float) -> Measurement:
-        """Send any request; the answer's numbers, with the processor time and memory of the worker and all its children."""
-        try:
+        """Send any request; the answer's numbers, with the processor time and memory of the worker and all its
+        children.""" try:
             self._start()
         except (Unavailable, OSError, subprocess.SubprocessError) as why:
             return Measurement(self.name, f"not available: {why}")
@@ -122,8 +127,8 @@ class System:
                     return self._with(Measurement(self.name, "timed out", seconds=time_limit), usage)
                 answer = json.loads(self._connection.recv_bytes())
             except (EOFError, OSError) as why:
-                self.stop()
-                return Measurement(self.name, f"failed: the worker ended ({why or type(why).__name__}), see {self.log.name}")
+                self.stop() return Measurement(self.name, f"failed: the worker ended ({why or type(why).__name__}),
+                see {self.log.name}")
         if "error" in answer:
             return Measurement(self.name, f"failed: {answer['error']}")
         measured = Measurement(
@@ -151,6 +156,10 @@ class System:
             pass
         self._process.wait()
         self._process = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            shutil.rmtree(MEMORY / self._scratch.name, ignore_errors=True)
+            self._scratch = None
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -162,16 +171,27 @@ class System:
             return
         command = self.command()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        address = tempfile.mktemp(prefix="ajoin-worker-")
-        environment = os.environ | {"PYTHONPATH": str(ROOT)} | dict(self.environment())
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"ajoin-bench-{self.name}-"))
+        address = str(self._scratch / "socket")
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(self._scratch)} | dict(self.environment())
         with Listener(address, family="AF_UNIX") as listener, open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [*command, address], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment,
                 start_new_session=True, cwd=ROOT,
             )  # fmt: skip
-            listener._listener._socket.settimeout(START_LIMIT)  # type: ignore[attr-defined]
-            try:
-                self._connection = listener.accept()
-            except TimeoutError as why:
-                self.stop()
-                raise Unavailable(f"its worker did not start in {START_LIMIT:.0f} s, see {self.log.name}") from why
+            waited = 0.0
+            while not wait([listener._listener._socket], 1.0):  # type: ignore[attr-defined]
+                waited += 1.0
+                if self._process.poll() is not None or waited > START_LIMIT:
+                    self.stop()
+                    raise Unavailable(f"its worker did not start, see {self.log.name}")
+            self._connection = listener.accept()
+        self._connection.send_bytes(json.dumps({"op": "warm"}).encode())
+        try:
+            answer = json.loads(self._connection.recv_bytes()) if self._connection.poll(START_LIMIT) else {"error":
+            "timed out"}
+        except (EOFError, OSError) as why:
+            answer = {"error": f"the worker ended: {why}"}
+        if "error" in answer:
+            self.stop()
+            raise Unavailable(f"its worker did not warm up: {answer['error']}, see {self.log.name}")

@@ -1,17 +1,17 @@
 """Flink's worker: window joins of all queries in one statement set on a local mini cluster with two slots.
 
-Runs in an environment of its own and imports only the standard library, PyFlink and two small modules of this package. The configuration
-is what Flink's documentation recommends for throughput: object reuse, no checkpoints, state on the heap, sources shared
-between statements (the default), parallelism as many as slots, a heap large enough that garbage collection does not decide.
+Runs in an environment of its own and imports only the standard library, PyFlink and two small modules of this
+package. The configuration is what Flink's documentation recommends for throughput: object reuse, no checkpoints,
+state on the heap, sources shared between statements (the default), parallelism as many as slots, a heap large enough
+that garbage collection does not decide.
 
-Fixed costs (planning, code generation, starting tasks) are not Flink's throughput: `run` executes the same statements first over a
-short prefix and answers both times, and the driver counts the difference. That errs in Flink's favour, because the first run also
-pays for cold code.
+Fixed costs (planning, code generation, starting tasks) are not Flink's throughput: `run` executes the same statements
+first over a short prefix and answers both times, and the driver counts the difference. That errs in Flink's favour,
+because the first run also pays for cold code.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -72,15 +72,19 @@ def run(request: Request) -> Answer:
 
 
 def _count(environment: Any, queries: list[TemplateQuery]) -> dict[str, int]:
-    """Per query and window the number of rows, added up here. Late tuples, if there were any, would show as missing rows."""
-    counts: Counter[str] = Counter({q.id: 0 for q in queries})
-    union = " UNION ALL ".join(flink_count(q) for q in queries)
-    with environment.execute_sql(union).collect() as rows:
+    """Per query and window the number of rows, added up here. Late tuples, if there were any, would show as missing
+    rows.""" counts: Counter[str] = Counter({q.id: 0 for q in queries}) union = " UNION ALL ".join(flink_count(q) for
+    q in queries) with environment.execute_sql(union).collect() as rows:
         for id, n in rows:
             counts[id] += n
     return dict(counts)
 
 
+def warm(_: Request) -> Answer:
+    """Starts the JVM."""
+    _environment()
+    return {}
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("_JAVA_OPTIONS", "")
-    serve({"run": run})
+    serve({"warm": warm, "run": run})

@@ -1,13 +1,14 @@
 """This platform's worker: one executor for its whole life, a new engine in an empty directory for every run.
 
-Timed is what a user would wait for: from the first epoch until the last one is committed, with every row of every query made and
-read back from the result log. Starting Spark and creating streams and queries is not timed; all kernels are loaded and Spark's own code is
-warm before (a few epochs over a tiny stream). The state directory is a memory file system when that has room, as Flink keeps
-its state on the heap.
+Timed is what a user would wait for: from the first epoch until the last one is committed, with every row of every
+query made and read back from the result log. Starting Spark and creating streams and queries is not timed; all
+kernels are loaded and Spark's own code is warm before (a few epochs over a tiny stream). The state directory is a
+memory file system when that has room, as Flink keeps its state on the heap.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from typing import Any, cast
 
 from ajoin.sql import parse_query
 from experiments.systems import live, plan_changes
+from experiments.systems.base import MEMORY
 from experiments.systems.protocol import Answer, Request, serve
 from experiments.template import TIME, TemplateQuery, ajoin_sql, columns
 from optimizer.errors import AJoinError
@@ -33,15 +35,16 @@ from runtime.executor import Executor, LocalExecutor
 from runtime.kernels.warm import warm_up
 from runtime.planner import Sharing
 
+_RUNS = itertools.count()
+
 ROOM = 8 << 30
 """Free bytes a memory file system must have to be used."""
 
 
 @cache
 def _executor() -> Executor:
-    """Started with the first request; Spark takes about ten seconds, and the driver waits for them outside of any limit."""
-    warm_up()
-    if os.environ.get("AJOIN_BENCH_EXECUTOR") == "local":
+    """Started with the first request; Spark takes about ten seconds, and the driver waits for them outside of any
+    limit.""" warm_up() if os.environ.get("AJOIN_BENCH_EXECUTOR") == "local":
         return LocalExecutor()
     from runtime.spark.executor import SparkExecutor
 
@@ -67,9 +70,9 @@ def stream_schema(name: str) -> StreamSchema:
 
 @contextmanager
 def _engine(options: Mapping[str, Any]) -> Iterator[Engine]:
-    memory = Path("/dev/shm")
-    roomy = memory.is_dir() and shutil.disk_usage(memory).free > ROOM
-    directory = Path(tempfile.mkdtemp(prefix="ajoin-bench-", dir=memory if roomy else None))
+    scratch = Path(tempfile.gettempdir())  # the driver's, which removes it and its namesake in memory
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
+    directory = (MEMORY / scratch.name if roomy else scratch) / f"state-{next(_RUNS)}"
     config = EngineConfig(
         partitions=int(options.get("engine.partitions", 2)),
         sharing=cast(Sharing, options.get("engine.sharing") or os.environ.get("AJOIN_BENCH_SHARING", "cost")),

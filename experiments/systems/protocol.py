@@ -1,7 +1,7 @@
 """How the driver talks to a worker: one request, one answer, as JSON texts over a Unix socket.
 
-Standard output would not do, because the JVMs of Spark and Flink write there. Standard library only: Flink's worker runs in another
-environment.
+Standard output would not do, because the JVMs of Spark and Flink write there. Standard library only: Flink's worker
+runs in another environment.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def flink_installed() -> bool:
 def install_flink() -> None:
     """Flink in a virtual environment of its own (its pins clash with ours): about 850 MB, once.
 
-    The Parquet format is not in the wheel; it comes from Maven, and the Hadoop classes it needs are those that PySpark ships.
+    The Parquet format is not in the wheel; it comes from Maven, and the Hadoop classes it needs are those that
+    PySpark ships.
     """
     if flink_installed():
         return
@@ -92,11 +93,11 @@ def install_flink() -> None:
     python = FLINK_VENV / "bin" / "python"
     if not python.exists():
         _must([sys.executable, "-m", "venv", str(FLINK_VENV)])
-    _must([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"apache-flink=={FLINK_VERSION}"])
-    (lib,) = FLINK_VENV.glob("lib/python*/site-packages/pyflink/lib")
-    artifact = f"-Dartifact=org.apache.flink:flink-sql-parquet:{FLINK_VERSION}"
-    _must(["mvn", "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={lib}"])
-    for jar in (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar"):
+    _must([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"apache-
+    flink=={FLINK_VERSION}"]) (lib,) = FLINK_VENV.glob("lib/python*/site-packages/pyflink/lib") artifact =
+    f"-Dartifact=org.apache.flink:flink-sql-parquet:{FLINK_VERSION}" _must(["mvn", "-q", "-B", "dependency:copy",
+    artifact, f"-DoutputDirectory={lib}"]) for jar in (Path(pyspark.__file__).parent / "jars").glob("hadoop-
+    client-*.jar"):
         shutil.copy(jar, lib)
     (FLINK_VENV / ".installed").touch()
 

@@ -15,27 +15,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer import expressions as ex
-from optimizer.plan import Leaf
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.evaluate import evaluate, truth
 from runtime.kernels.expand import unroll
-from runtime.kernels.slices import window_range
-from runtime.operators.inputs import Directory, LeafRows, gather
+from runtime.operators.combinations import Combinations, Refs
+from runtime.operators.inputs import Directory, gather
 from runtime.physical import JoinSpec, SideSpec, SinkSpec
-from runtime.querysets import Words, bitset, has, widen
+from runtime.querysets import Words, bitset, widen
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
-
-Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +58,16 @@ class SegmentWriter:
     def __init__(self, directory: str, name: str) -> None:
         self._path = Path(directory) / name
         self._temporary = self._path.with_name(f".{name}.{os.getpid()}.tmp")
-        self._file: BinaryIO | None = None
+        self._file: pa.OSFile | None = None
         self._entries: list[SegmentEntry] = []
 
     def append(self, uid: str, batch: pa.RecordBatch) -> None:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self._temporary, "wb")
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, batch.schema) as stream:
-            stream.write_batch(batch)
+            self._file = pa.OSFile(str(self._temporary), "wb")
         at = self._file.tell()
-        self._file.write(buffer.getvalue())
+        with pa.ipc.new_stream(self._file, batch.schema) as stream:
+            stream.write_batch(batch)
         self._entries.append(SegmentEntry(uid, at, self._file.tell() - at, batch.num_rows))
 
     def finish(self) -> Segment | None:
@@ -192,53 +187,34 @@ class SinkOperator:
         lo = np.concatenate([p[2] for p in self._parts])
         hi = np.concatenate([p[3] for p in self._parts])
         self._parts, self._rows = [], 0
+        many = len(self.spec.sinks) > 2
+        found = Combinations(self.directory, self.spec.group, refs, sets, lo, hi, many=many)
         for sink in self.spec.sinks:
-            rows = np.flatnonzero(has(sets, sink.slot))
+            rows = found.of(sink.slot)
             if len(rows):
-                self._deliver(sink, refs, rows, lo, hi)
+                self._deliver(sink, found, rows)
 
-    def _deliver(
-        self,
-        sink: SinkSpec,
-        refs: Refs,
-        rows: npt.NDArray[Any],
-        lo: npt.NDArray[Any],
-        hi: npt.NDArray[Any],
-    ) -> None:
+    def _deliver(self, sink: SinkSpec, found: Combinations, rows: npt.NDArray[Any]) -> None:
         leaves = dict(sink.leaves)
-        cache: dict[tuple[str, str], ColumnData] = {}
-        found: dict[Leaf, LeafRows] = {}
         bounds: dict[str, npt.NDArray[np.int64]] = {}
+        part = found.part(rows)
 
         def lookup(ref: ex.ColumnRef | ex.WindowBound) -> ColumnData:
             if isinstance(ref, ex.WindowBound):
                 return ColumnData(ColumnType.TIMESTAMP, bounds[ref.which])
-            at = (ref.alias, ref.column)
-            if at not in cache:
-                leaf = leaves[ref.alias]
-                if leaf not in found:
-                    b, i = refs[leaf]
-                    found[leaf] = self.directory.rows(leaf, self.spec.group, b[rows], i[rows])
-                cache[at] = found[leaf].column(ref.column)
-            return cache[at]
+            return part.column(leaves[ref.alias], ref.column)
 
         for check in sink.checks:
-            passed = truth(check, lookup, len(rows))
+            passed = truth(check, lookup, len(part.rows))
             if not passed.all():
-                rows = rows[passed]
-                cache.clear()
-                found.clear()
-            if not len(rows):
+                part = found.part(part.rows[passed])
+            if not len(part.rows):
                 return
-        first, last = window_range(lo[rows], hi[rows], sink.window.size_ms, sink.window.advance_ms, sink.active_from)
-        which, k = unroll(first, np.maximum(last + 1, first))
-        if not len(which):
+        rows, start = found.windows(part.rows, sink.window, sink.active_from)
+        if not len(rows):
             return
-        if len(which) != len(rows) or not np.array_equal(which, np.arange(len(rows))):
-            rows = rows[which]
-            cache.clear()
-            found.clear()
-        start = k * sink.window.advance_ms
+        if rows is not part.rows:
+            part = found.part(rows)
         bounds |= {"window_start": start, "window_end": start + sink.window.size_ms}
         names = list(bounds)
         columns = [ColumnData(ColumnType.TIMESTAMP, v).to_arrow() for v in bounds.values()]

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from experiments.optimizer_workloads import small_world
 from optimizer.clusters import together
 from optimizer.cost import Shared, Weights
 from optimizer.dynamic import best_tree
@@ -15,7 +16,6 @@ from optimizer.grouping import group_shape
 from tests.builders import join_query, running
 from tests.optimizer.exhaustive import all_trees
 from tests.optimizer.models import search_space, statistics
-from tests.optimizer.workloads import small_world
 
 PAIRS = Weights(index=0, intersection=0, materialization=1, exchange=0, fixed=0)
 EQUATION_2 = Weights(index=1, intersection=1, materialization=1, exchange=1, fixed=0)

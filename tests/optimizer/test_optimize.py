@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.optimizer_workloads import add_similar, similar_world, small_world
 from optimizer.changelog import apply, diff
 from optimizer.cost import Weights
 from optimizer.hysteresis import HysteresisConfig
@@ -17,7 +18,6 @@ from optimizer.optimize import CostBasedOptimizer, OptimizerConfig
 from optimizer.plan import Plan
 from optimizer.statistics import StatisticsModel
 from tests.builders import running_queries
-from tests.optimizer.workloads import add_similar, similar_world, small_world
 
 EAGER_TO_CHANGE = HysteresisConfig(min_gain=0.0, slow_epoch_s=0.0, confirmations=1, max_doublings=0)
 
@@ -27,11 +27,6 @@ def started(world, rng, config=None):
     stats = world.statistics(rng)
     plan = optimizer.create_delete(Plan(), world.queries, list(world.queries.values()), [], stats)
     return optimizer, stats, plan
-
-
-def remove(world, uid):
-    del world.queries[uid]
-    world.ranges = {k: v for k, v in world.ranges.items() if k[0] != uid}
 
 
 @given(running_queries(max_queries=8), st.randoms(use_true_random=False), st.sampled_from(["full", "incremental"]))
@@ -64,7 +59,7 @@ def test_a_life_of_random_batches_and_optimizations(seed):
         known = dict(world.queries)
         new = [add_similar(world, rng, f"v{step}-{i}", 0.5, streams=5) for i in range(rng.randint(0, 4))]
         for uid in gone:
-            remove(world, uid)
+            world.remove(uid)
         before = plan
         plan = optimizer.create_delete(plan, {**known, **world.queries}, new, gone, stats)
         assert plan.version == before.version + bool(new or gone)

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 
+from experiments.optimizer_workloads import small_world
 from optimizer.clusters import members_of
 from optimizer.cost import Shared
 from optimizer.dynamic import best_tree
@@ -15,7 +16,6 @@ from optimizer.statistics import StatisticsModel
 from tests.builders import join_query, running, running_queries
 from tests.optimizer.exhaustive import all_trees
 from tests.optimizer.models import search_space, statistics
-from tests.optimizer.workloads import small_world
 
 VW, WC, CR = "V.vID = W.vID", "W.usrID = C.usrID", "C.usrID = R.usrID"
 

@@ -7,12 +7,12 @@ from statistics import mean
 
 import pytest
 
+from experiments.optimizer_workloads import similar_world, small_world
 from optimizer import full
 from optimizer.clusters import members_of
 from optimizer.refine import Alone
 from tests.optimizer.exhaustive import optimum
 from tests.optimizer.models import search_space
-from tests.optimizer.workloads import similar_world, small_world
 
 
 def ratios(worlds: range) -> list[float]:

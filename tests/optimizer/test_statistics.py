@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.optimizer_workloads import small_world
 from optimizer.plan import Leaf
 from optimizer.samples import ROWS, QuerySetSample, intersections, pack, unpack
 from optimizer.shapes import Shapes
 from optimizer.statistics import DEFAULT_KEYS, DEFAULT_RATE, EpochStatistics, StatisticsModel, StreamStatistics
 from tests.builders import join_query, running
 from tests.optimizer.models import report
-from tests.optimizer.workloads import small_world
 
 V = Leaf("V")
 

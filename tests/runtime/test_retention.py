@@ -1,6 +1,7 @@
 """A platform that runs for ever needs the same room after a day as after a minute.
 
-Hundreds of epochs with a clock moved by hand: files, buckets, bytes, log and results must stay flat while queries come and go.
+Hundreds of epochs with a clock moved by hand: files, buckets, bytes, log and results must stay flat while
+queries come and go.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def start(directory, **config):
 def second(rig, i):
     rig.clock.now += 1000
     rows = [(n % 3, n % 2, n, 1000 * i + 200 * j) for j in range(5) for n in [5 * i + j]]
-    rig.epoch({name: rows for name in "ABC"})
+    rig.epoch(dict.fromkeys("ABC", rows))
 
 
 def used(rig):
@@ -121,9 +122,10 @@ def test_a_bucket_lives_as_long_as_a_late_tuple_may_ask_for_it(tmp_path):
     assert len(rig.rows("q")) == 2
 
 
+@pytest.mark.parametrize("snapshot_every", [7, 500])
 @pytest.mark.parametrize("kill", [True, False])
-def test_results_are_kept_for_the_last_epochs_and_a_reader_sees_no_gap_in_them(tmp_path, kill):
-    rig = start(tmp_path, retention_epochs=4, snapshot_every=7)
+def test_results_are_kept_for_the_last_epochs_and_a_reader_sees_no_gap_in_them(tmp_path, kill, snapshot_every):
+    rig = start(tmp_path, retention_epochs=4, snapshot_every=snapshot_every)
     rig.create("q1", JOIN)
     for i in range(10):
         second(rig, i)
@@ -146,3 +148,12 @@ def test_results_are_kept_up_to_a_number_of_bytes(tmp_path):
         newest = sum(x.bytes for x in rig.engine.state.segments.get(rig.engine.epoch, ()))
         assert used(rig)["result bytes"] <= max(20_000, newest)
     assert rig.engine.read_results("q1", None, 1000)
+
+
+def test_the_newest_results_stay_however_little_room_they_are_given(tmp_path):
+    """Otherwise they would be gone before anybody could read them."""
+    rig = start(tmp_path, retention_bytes=1)
+    rig.create("q1", JOIN)
+    for i in range(4):
+        second(rig, i)
+        assert {b.cursor.epoch for b in rig.engine.read_results("q1")} == {rig.engine.epoch}

@@ -70,7 +70,7 @@ def _platform(pace: Pace) -> Iterator[tuple[Platform, str]]:
 @contextmanager
 def demo() -> Iterator[str]:
     """What `make serve` starts: four streams, data flowing, no queries."""
-    with _platform(Pace(batch_interval=0.01, epoch_interval=0.1, idle_interval=0.1)) as (platform, address):
+    with _platform(Pace()) as (platform, address):
         assert platform.wait_until(lambda: platform.epoch > 1, 60)
         yield address
 

@@ -55,6 +55,10 @@ class World:
             keys={(Leaf(s), (k,)): n for (s, k), n in self.keys.items()},
         )
 
+    def remove(self, uid: str) -> None:
+        del self.queries[uid]
+        self.ranges = {k: v for k, v in self.ranges.items() if k[0] != uid}
+
     def add(
         self,
         uid: str,

@@ -1,0 +1,105 @@
+"""Combinations laid out, and each query's own part of them.
+
+A flush holds the row references of many combinations, wanted by several queries. If several queries look at it, each
+column is fetched from its buckets once, for all of them, and a query then picks its rows out of that in ascending
+order, which is several times cheaper than reaching into the buckets again. The same goes for windows: start times are
+computed once per window shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optimizer.plan import Leaf
+from optimizer.query import Window
+from runtime.columns import ColumnData
+from runtime.kernels.expand import unroll
+from runtime.kernels.slices import window_range
+from runtime.operators.inputs import Directory, LeafRows
+from runtime.querysets import Words, has
+
+Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+Rows = npt.NDArray[Any]
+
+
+class Combinations:
+    """`refs` per leaf: (bucket, item) of every combination; `sets` who wants it; [`lo`, `hi`] the slices it spans."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        group: int,
+        refs: Refs,
+        sets: Words,
+        lo: npt.NDArray[np.int64],
+        hi: npt.NDArray[np.int64],
+        *,
+        many: bool,
+    ) -> None:
+        self._directory, self._group, self._refs, self._sets = directory, group, refs, sets
+        self._lo, self._hi, self._many = lo, hi, many
+        self._leaves: dict[Leaf, LeafRows] = {}
+        self._columns: dict[tuple[Leaf, str], ColumnData] = {}
+        self._starts: dict[Window, npt.NDArray[np.int64]] = {}
+
+    def of(self, slot: int) -> Rows:
+        """The combinations a query wants."""
+        return np.flatnonzero(has(self._sets, slot))
+
+    def part(self, rows: Rows) -> Part:
+        return Part(self, rows)
+
+    def column(self, leaf: Leaf, name: str) -> ColumnData:
+        """For all combinations, fetched once."""
+        found = self._columns.get((leaf, name))
+        if found is None:
+            if leaf not in self._leaves:
+                self._leaves[leaf] = self._directory.rows(leaf, self._group, *self._refs[leaf])
+            found = self._columns[(leaf, name)] = self._leaves[leaf].column(name)
+        return found
+
+    def rows_of(self, leaf: Leaf, rows: Rows) -> LeafRows:
+        buckets, items = self._refs[leaf]
+        return self._directory.rows(leaf, self._group, buckets[rows], items[rows])
+
+    def windows(self, rows: Rows, window: Window, active_from: int | None) -> tuple[Rows, npt.NDArray[np.int64]]:
+        """(rows, window starts): every row once per window that holds it.
+
+        A row of a tumbling query is in exactly one window: query sets already say that it is in one that counts.
+        """
+        if window.tumbling:
+            starts = self._starts.get(window)
+            if starts is None:
+                starts = self._starts[window] = self._lo // window.advance_ms * window.advance_ms
+            return rows, starts[rows]
+        first, last = window_range(self._lo[rows], self._hi[rows], window.size_ms, window.advance_ms, active_from)
+        which, k = unroll(first, np.maximum(last + 1, first))
+        return rows[which], k * window.advance_ms
+
+    @property
+    def shared(self) -> bool:
+        return self._many
+
+
+class Part:
+    """Columns for some of the combinations, in their order."""
+
+    def __init__(self, whole: Combinations, rows: Rows) -> None:
+        self._whole, self.rows = whole, rows
+        self._leaves: dict[Leaf, LeafRows] = {}
+        self._columns: dict[tuple[Leaf, str], ColumnData] = {}
+
+    def column(self, leaf: Leaf, name: str) -> ColumnData:
+        found = self._columns.get((leaf, name))
+        if found is None:
+            if self._whole.shared:
+                found = self._whole.column(leaf, name).take(self.rows)
+            else:
+                if leaf not in self._leaves:
+                    self._leaves[leaf] = self._whole.rows_of(leaf, self.rows)
+                found = self._leaves[leaf].column(name)
+            self._columns[(leaf, name)] = found
+        return found
