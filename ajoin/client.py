@@ -28,7 +28,7 @@ from ajoin.v1.queries_pb2_grpc import QueryServiceStub
 from ajoin.v1.results_pb2_grpc import ResultServiceStub
 from ajoin.v1.streams_pb2_grpc import StreamServiceStub
 from optimizer.errors import AJoinError
-from runtime.api import DeadLetterInfo, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
+from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
 
 
 class Client:
@@ -234,9 +234,9 @@ class Client:
         for response in self._items(self._plan.WatchPlan(request, timeout=timeout)):
             yield convert.plan_event_from_pb(response.change)
 
-    def optimize(self, mode: str = "full") -> list[str]:
-        """Optimize now, 'full' or 'incremental'; returns what changed."""
-        return list(self._call(self._plan.Optimize, requests.optimize(mode)).changes)
+    def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
+        """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
+        return convert.optimization_from_pb(self._call(self._plan.Optimize, requests.optimize(mode, dry_run)))
 
     def force_order(self, id: str, order: Order) -> int:
         """Join order as nested lists of aliases, e.g. [["V", "W"], "C"]; returns the plan version."""

@@ -61,6 +61,7 @@ class ControlTopic:
         self._connection = connection
         self._topic = topic
         self._reply_topic = reply_topic or f"{topic}.replies"
+        self._pause = _PAUSES_S[0]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ajoin-control-topic", daemon=True)
 
@@ -91,22 +92,19 @@ class ControlTopic:
         self.stop()
 
     def _run(self) -> None:
-        pause = _PAUSES_S[0]
         while not self._ended.is_set():
             try:
                 self._serve()
             except failures() as failure:
-                log.warning("control topic %s, next try in %.1f s: %s", self._topic, pause, self._said(failure))
-                self._ended.wait(pause)
-                pause = min(2 * pause, _PAUSES_S[1])
+                said = explain(failure, self._connection).message
+                log.warning("control topic %s, next try in %.1f s: %s", self._topic, self._pause, said)
+                self._ended.wait(self._pause)
+                self._pause = min(2 * self._pause, _PAUSES_S[1])
             except Unavailable:
                 return  # the platform stops; what was not answered is read again by the next one
             except Exception:
                 log.exception("control topic %s: its thread ends", self._topic)
                 return
-
-    def _said(self, failure: BaseException) -> str:
-        return explain(failure, self._connection).message
 
     def _serve(self) -> None:
         kafka = library()
@@ -131,6 +129,7 @@ class ControlTopic:
                         self._answer(producer, [parse(r.value) for r in records])
                     if polled:
                         consumer.commit()
+                        self._pause = _PAUSES_S[0]
             finally:
                 producer.close(timeout=1)
 

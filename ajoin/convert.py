@@ -18,7 +18,7 @@ from ajoin.statistics import EpochStatistics, QueryStatistics, Statistics, Strea
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from optimizer.errors import InvalidRequest
 from optimizer.types import Column, ColumnType, StreamSchema
-from runtime.api import DeadLetterInfo, PlanEvent, PlatformStatus, QueryInfo, QueryState, StreamInfo
+from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, QueryState, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 
 DEEPEST_ORDER = 32
@@ -217,6 +217,25 @@ def plan_event_to_pb(event: PlanEvent) -> plan_pb2.PlanChange:
 
 def plan_event_from_pb(message: plan_pb2.PlanChange) -> PlanEvent:
     return PlanEvent(message.version, message.epoch, tuple(message.changes), message.plan)
+
+
+def optimization_to_pb(done: Optimization) -> plan_pb2.OptimizeResponse:
+    mode = plan_pb2.OptimizeMode.Value(f"OPTIMIZE_MODE_{done.mode.upper()}")
+    return plan_pb2.OptimizeResponse(**{**_fields(done), "mode": mode})
+
+
+def optimization_from_pb(message: plan_pb2.OptimizeResponse) -> Optimization:
+    return Optimization(
+        message.plan_version,
+        tuple(message.changes),
+        message.cost_before,
+        message.cost_after,
+        message.gain,
+        tuple(message.reasons),
+        enum_name(plan_pb2.OptimizeMode, message.mode, "OPTIMIZE_MODE_").lower(),
+        message.applied,
+        message.would_apply,
+    )
 
 
 def order_to_pb(order: Any) -> plan_pb2.JoinOrder:

@@ -31,6 +31,7 @@ from runtime.api import (
     Cursor,
     DeadLetterInfo,
     DeleteQuery,
+    Optimization,
     PlanEvent,
     PlatformStatus,
     QueryInfo,
@@ -115,11 +116,15 @@ class Platform:
         return self._controls([Item(DeleteQuery(id)) for id in ids], self._clock())
 
     def control(self, control: Control) -> Future[list[Outcome]]:
-        """Optimize, ForceOrder, ForceGroups, ScaleTo or SplitPartition.
+        """ForceOrder, ForceGroups, ScaleTo or SplitPartition.
 
         Its outcome is an Applied or the error.
         """
         return self._controls([Item(control)], self._clock())
+
+    def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Future[Optimization]:
+        """Optimize now, or (dry run) say what that would change; the planner belongs to the engine thread."""
+        return self._command(lambda: self._engine.optimize(mode, dry_run=dry_run))
 
     def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> Future[None]:
         return self._command(lambda: self._engine.push(stream, rows))

@@ -110,9 +110,9 @@ def explain(id: str | None, sql: str | None, format: str) -> plan_pb2.ExplainReq
     return plan_pb2.ExplainRequest(format=number)
 
 
-def optimize(mode: str) -> plan_pb2.OptimizeRequest:
+def optimize(mode: str, dry_run: bool) -> plan_pb2.OptimizeRequest:
     known = {"full": plan_pb2.OPTIMIZE_MODE_FULL, "incremental": plan_pb2.OPTIMIZE_MODE_INCREMENTAL}
-    return plan_pb2.OptimizeRequest(mode=named("mode", mode, known))
+    return plan_pb2.OptimizeRequest(mode=named("mode", mode, known), dry_run=dry_run)
 
 
 def force_order(id: str, order: Order) -> plan_pb2.ForceOrderRequest:

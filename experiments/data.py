@@ -60,8 +60,9 @@ class Dataset:
         self.directory = directory / spec.digest
 
     def prefix(self, chunks: int, layout: str = "chunks") -> Path:
-        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one per
-        reader).""" path = self.directory / f"{layout}-{chunks}" if path.exists():
+        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one per reader)."""
+        path = self.directory / f"{layout}-{chunks}"
+        if path.exists():
             return path
         making = path.with_name(f".{path.name}.{os.getpid()}")
         for stream in self.spec.names:

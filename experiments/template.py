@@ -72,8 +72,9 @@ def ajoin_sql(q: TemplateQuery, *, times: bool = False) -> str:
 
 
 def flink_rows(q: TemplateQuery) -> str:
-    """The same rows as a cascade of Flink window joins; the window's bounds travel along because the next join needs
-    them.""" side = _flink_source(q, 0) for i, (l, r) in enumerate(q.links):
+    """The same rows as a cascade of Flink window joins; window bounds travel along because the next join needs them."""
+    side = _flink_source(q, 0)
+    for i, (l, r) in enumerate(q.links):
         left, right = q.sources[i], q.sources[i + 1]
         mine = ", ".join(f"L.{s}_{c}" for s in q.sources[: i + 1] for c in columns())
         more = ", ".join(f"R.{right}_{c}" for c in columns())

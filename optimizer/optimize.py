@@ -20,6 +20,7 @@ change them. There is no clock and no randomness in it: the same calls give the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -59,7 +60,8 @@ class OptimizerConfig:
 @dataclass(frozen=True)
 class Proposal:
     """`plan` is the plan to run from now on: the new one if `applied`, else the old one. `candidate` is the new one in
-    any case. Costs and `gain` (their difference) are per second."""
+    any case. Costs and `gain` (their difference) are per second. `would_apply`: what hysteresis says of the candidate;
+    a dry run applies nothing whatever it says, and force everything."""
 
     plan: Plan
     cost_before: float
@@ -69,6 +71,7 @@ class Proposal:
     applied: bool
     candidate: Plan
     mode: Mode
+    would_apply: bool = False
 
 
 @dataclass
@@ -145,10 +148,11 @@ class CostBasedOptimizer:
         return known[2]
 
     def estimate(self, plan: Plan, queries: Mapping[str, RunningQuery], stats: StatisticsModel) -> estimate.Estimate:
-        """Cardinalities and costs of a plan, for explain. Uses nothing of the optimizer's own, so any thread may
-        ask.""" shapes = Shapes() model = CostModel(Cardinalities(shapes, stats), self.config.weights) profiles =
-        [shapes.profile(queries[p.uid]) for p in plan.placements] return estimate.estimate(model, plan,
-        _members(shapes, profiles, stats))
+        """Cardinalities and costs of a plan, for explain. Needs nothing the optimizer remembers: any thread may ask."""
+        shapes = Shapes()
+        model = CostModel(Cardinalities(shapes, stats), self.config.weights)
+        profiles = [shapes.profile(queries[p.uid]) for p in plan.placements]
+        return estimate.estimate(model, plan, _members(shapes, profiles, stats))
 
     # -- phase 2 -------------------------------------------------------------------------------------------------------
 
@@ -185,16 +189,19 @@ class CostBasedOptimizer:
             verdict = Verdict(False, best) if dry_run else self._hysteresis.content(best)
         elif force:
             verdict = Verdict(True, "forced")
-        elif dry_run:
-            verdict = Verdict(False, "dry run")
         else:
+            # A dry run asks a copy, because every judgement counts towards the next one.
+            judge = copy(self._hysteresis) if dry_run else self._hysteresis
             rebuild = _rebuild(model, plan, after, candidate)
-            verdict = self._hysteresis.judge(cost, price, rebuild, stats.stale_s * stats.confidence)
+            verdict = judge.judge(cost, price, rebuild, stats.stale_s * stats.confidence)
+        would_apply = verdict.applied
+        if dry_run:
+            verdict = replace(verdict, applied=False)
         if not dry_run:
             self._remember(mode, verdict, candidate is plan, price, alone, singles, force)
         chosen = candidate if verdict.applied else plan
         reasons = (*reasons, *_summary(plan, candidate, cost, price), verdict.reason)
-        return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode)
+        return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode, would_apply)
 
     def _mode(
         self, mode: Mode, running: int, cost: float, alone: Alone, singles: Mapping[str, Member]

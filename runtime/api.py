@@ -143,6 +143,25 @@ class PlanEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Optimization:
+    """What the optimizer found. Costs and `gain` are estimates per second, as `explain` tells them.
+
+    `applied`: the plan changed, and `changes` happened; else they are what would happen. `would_apply`: the periodic
+    optimizer would make this change by itself now, because it pays its price (`reasons` say why, or why not).
+    """
+
+    plan_version: int
+    changes: tuple[str, ...]
+    cost_before: float
+    cost_after: float
+    gain: float
+    reasons: tuple[str, ...]
+    mode: str
+    applied: bool
+    would_apply: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterInfo:
     stream: str
     epoch: int

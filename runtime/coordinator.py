@@ -330,9 +330,9 @@ class _Batch:
         cost = self.coordinator.planner.estimate(plan, self.running | {rq.uid: rq}).cost
         if cost > limit:
             raise ResourceExhausted(
-                f"query {rq.id!r} would raise the estimated cost of the plan to {cost:,.0f} a second; {limit:,.0f} are
-                allowed", reason="COST_LIMIT", hint="select less, join fewer streams, delete another query, or raise
-                max_cost",
+                f"query {rq.id!r} would raise the plan's estimated cost to {cost:,.0f} a second; {limit:,.0f} are allowed",
+                reason="COST_LIMIT",
+                hint="select less, join fewer streams, delete another query, or raise max_cost",
             )
 
     def _delete(self, id: str) -> str:

@@ -42,6 +42,8 @@ from runtime.api import (
     Cursor,
     DeadLetterInfo,
     DeleteQuery,
+    Optimization,
+    Optimize,
     PlanEvent,
     PlatformStatus,
     QueryInfo,
@@ -385,6 +387,33 @@ class Engine:
         names = {uid: r.query.id for uid, r in self.state.queries.items()}
         log = changelog.diff(self.state.plan, proposal.candidate)
         return proposal, describe(log, names, proposal.candidate)
+
+    def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
+        """Optimize because somebody asks: whatever is better is applied. Only from the owning thread.
+
+        A dry run shows the same plan and changes nothing, not even what hysteresis remembers.
+        """
+        if dry_run:
+            proposal, changes = self.propose(mode)
+        else:
+            before = self.plan.version
+            (outcome,) = self.apply([Optimize(mode)])
+            if isinstance(outcome, AJoinError):
+                raise outcome
+            done = self.planner.proposed
+            assert done is not None
+            proposal, changes = done, tuple(c for e in self.plan_events(before) for c in e.changes)
+        return Optimization(
+            self.plan.version,
+            changes,
+            proposal.cost_before,
+            proposal.cost_after,
+            proposal.gain,
+            proposal.reasons,
+            proposal.mode,
+            proposal.applied,
+            proposal.would_apply,
+        )
 
     def explain(self, *, id: str | None = None, candidate: JoinQuery | None = None, format: str = "text") -> str:
         """A running query, a query that does not exist yet (how would it run?), or the whole plan."""

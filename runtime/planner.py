@@ -37,6 +37,8 @@ class Planner:
         self.sharing = sharing
         self.optimizer = CostBasedOptimizer(config)
         self.statistics = StatisticsModel()
+        self.proposed: Proposal | None = None
+        """The latest one that was no dry run."""
         self._busy: dict[int, float] = {}
         self._epoch_seconds = 0.0
 
@@ -62,7 +64,8 @@ class Planner:
         return replace(moved, version=new.version)
 
     def optimize(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, *, force: bool) -> Proposal:
-        return self._propose(plan, queries, mode, force=force, dry_run=False)
+        self.proposed = self._propose(plan, queries, mode, force=force, dry_run=False)
+        return self.proposed
 
     def dry_run(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str) -> Proposal:
         """What `optimize` would propose now; nothing is remembered."""

@@ -13,7 +13,7 @@ from ajoin.service.pulse import Pulse
 from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
 from optimizer.errors import InternalError, InvalidRequest, Unavailable
-from runtime.api import Control, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition
+from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 
 MOST_PARTITIONS = 4096
 MOST_WAYS = 256
@@ -61,8 +61,9 @@ class PlanService(rpc.PlanServiceServicer):
 
     async def Optimize(self, request: pb.OptimizeRequest, context: Any) -> pb.OptimizeResponse:
         name = convert.enum_name(pb.OptimizeMode, request.mode, "OPTIMIZE_MODE_").lower()
-        applied = await self._control(Optimize("full" if name == "unspecified" else name))
-        return pb.OptimizeResponse(plan_version=applied.plan_version, changes=applied.changes)
+        mode = "full" if name == "unspecified" else name
+        done = await asyncio.wrap_future(self._platform.optimize(mode, dry_run=request.dry_run))
+        return convert.optimization_to_pb(done)
 
     async def ForceOrder(self, request: pb.ForceOrderRequest, context: Any) -> pb.ForceOrderResponse:
         require("query_id", request.query_id)

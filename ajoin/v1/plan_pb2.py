@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x61join/v1/plan.proto\x12\x08\x61join.v1\"K\n\nPlanChange\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07\x63hanges\x18\x03 \x03(\t\x12\x0c\n\x04plan\x18\x04 \x01(\t\"d\n\x0e\x45xplainRequest\x12\x12\n\x08query_id\x18\x01 \x01(\tH\x00\x12\r\n\x03sql\x18\x02 \x01(\tH\x00\x12$\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.PlanFormatB\t\n\x07subject\"5\n\x0f\x45xplainResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\x03\"@\n\x10WatchPlanRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_after_version\"9\n\x11WatchPlanResponse\x12$\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.PlanChange\"7\n\x0fOptimizeRequest\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.ajoin.v1.OptimizeMode\"9\n\x10OptimizeResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanges\x18\x02 \x03(\t\"?\n\tJoinOrder\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.ajoin.v1.JoinOrder\"I\n\x11\x46orceOrderRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\"\n\x05order\x18\x02 \x01(\x0b\x32\x13.ajoin.v1.JoinOrder\"*\n\x12\x46orceOrderResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"}\n\x12\x46orceGroupsRequest\x12\x38\n\x06groups\x18\x01 \x03(\x0b\x32(.ajoin.v1.ForceGroupsRequest.GroupsEntry\x1a-\n\x0bGroupsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"+\n\x13\x46orceGroupsResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"\"\n\x0cScaleRequest\x12\x12\n\npartitions\x18\x01 \x01(\x05\"%\n\rScaleResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"8\n\x15SplitPartitionRequest\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0c\n\x04ways\x18\x02 \x01(\x05\".\n\x16SplitPartitionResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03*j\n\nPlanFormat\x12\x1b\n\x17PLAN_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n\x10PLAN_FORMAT_TEXT\x10\x01\x12\x14\n\x10PLAN_FORMAT_JSON\x10\x02\x12\x13\n\x0fPLAN_FORMAT_DOT\x10\x03*d\n\x0cOptimizeMode\x12\x1d\n\x19OPTIMIZE_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12OPTIMIZE_MODE_FULL\x10\x01\x12\x1d\n\x19OPTIMIZE_MODE_INCREMENTAL\x10\x02\x32\xfc\x03\n\x0bPlanService\x12>\n\x07\x45xplain\x12\x18.ajoin.v1.ExplainRequest\x1a\x19.ajoin.v1.ExplainResponse\x12\x46\n\tWatchPlan\x12\x1a.ajoin.v1.WatchPlanRequest\x1a\x1b.ajoin.v1.WatchPlanResponse0\x01\x12\x41\n\x08Optimize\x12\x19.ajoin.v1.OptimizeRequest\x1a\x1a.ajoin.v1.OptimizeResponse\x12G\n\nForceOrder\x12\x1b.ajoin.v1.ForceOrderRequest\x1a\x1c.ajoin.v1.ForceOrderResponse\x12J\n\x0b\x46orceGroups\x12\x1c.ajoin.v1.ForceGroupsRequest\x1a\x1d.ajoin.v1.ForceGroupsResponse\x12\x38\n\x05Scale\x12\x16.ajoin.v1.ScaleRequest\x1a\x17.ajoin.v1.ScaleResponse\x12S\n\x0eSplitPartition\x12\x1f.ajoin.v1.SplitPartitionRequest\x1a .ajoin.v1.SplitPartitionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x61join/v1/plan.proto\x12\x08\x61join.v1\"K\n\nPlanChange\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07\x63hanges\x18\x03 \x03(\t\x12\x0c\n\x04plan\x18\x04 \x01(\t\"d\n\x0e\x45xplainRequest\x12\x12\n\x08query_id\x18\x01 \x01(\tH\x00\x12\r\n\x03sql\x18\x02 \x01(\tH\x00\x12$\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.PlanFormatB\t\n\x07subject\"5\n\x0f\x45xplainResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cplan_version\x18\x02 \x01(\x03\"@\n\x10WatchPlanRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_after_version\"9\n\x11WatchPlanResponse\x12$\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.PlanChange\"H\n\x0fOptimizeRequest\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.ajoin.v1.OptimizeMode\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\"\xcd\x01\n\x10OptimizeResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanges\x18\x02 \x03(\t\x12\x13\n\x0b\x63ost_before\x18\x03 \x01(\x01\x12\x12\n\ncost_after\x18\x04 \x01(\x01\x12\x0c\n\x04gain\x18\x05 \x01(\x01\x12\x0f\n\x07reasons\x18\x06 \x03(\t\x12$\n\x04mode\x18\x07 \x01(\x0e\x32\x16.ajoin.v1.OptimizeMode\x12\x0f\n\x07\x61pplied\x18\x08 \x01(\x08\x12\x13\n\x0bwould_apply\x18\t \x01(\x08\"?\n\tJoinOrder\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12#\n\x06inputs\x18\x02 \x03(\x0b\x32\x13.ajoin.v1.JoinOrder\"I\n\x11\x46orceOrderRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\"\n\x05order\x18\x02 \x01(\x0b\x32\x13.ajoin.v1.JoinOrder\"*\n\x12\x46orceOrderResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"}\n\x12\x46orceGroupsRequest\x12\x38\n\x06groups\x18\x01 \x03(\x0b\x32(.ajoin.v1.ForceGroupsRequest.GroupsEntry\x1a-\n\x0bGroupsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"+\n\x13\x46orceGroupsResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"\"\n\x0cScaleRequest\x12\x12\n\npartitions\x18\x01 \x01(\x05\"%\n\rScaleResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03\"8\n\x15SplitPartitionRequest\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0c\n\x04ways\x18\x02 \x01(\x05\".\n\x16SplitPartitionResponse\x12\x14\n\x0cplan_version\x18\x01 \x01(\x03*j\n\nPlanFormat\x12\x1b\n\x17PLAN_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n\x10PLAN_FORMAT_TEXT\x10\x01\x12\x14\n\x10PLAN_FORMAT_JSON\x10\x02\x12\x13\n\x0fPLAN_FORMAT_DOT\x10\x03*d\n\x0cOptimizeMode\x12\x1d\n\x19OPTIMIZE_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12OPTIMIZE_MODE_FULL\x10\x01\x12\x1d\n\x19OPTIMIZE_MODE_INCREMENTAL\x10\x02\x32\xfc\x03\n\x0bPlanService\x12>\n\x07\x45xplain\x12\x18.ajoin.v1.ExplainRequest\x1a\x19.ajoin.v1.ExplainResponse\x12\x46\n\tWatchPlan\x12\x1a.ajoin.v1.WatchPlanRequest\x1a\x1b.ajoin.v1.WatchPlanResponse0\x01\x12\x41\n\x08Optimize\x12\x19.ajoin.v1.OptimizeRequest\x1a\x1a.ajoin.v1.OptimizeResponse\x12G\n\nForceOrder\x12\x1b.ajoin.v1.ForceOrderRequest\x1a\x1c.ajoin.v1.ForceOrderResponse\x12J\n\x0b\x46orceGroups\x12\x1c.ajoin.v1.ForceGroupsRequest\x1a\x1d.ajoin.v1.ForceGroupsResponse\x12\x38\n\x05Scale\x12\x16.ajoin.v1.ScaleRequest\x1a\x17.ajoin.v1.ScaleResponse\x12S\n\x0eSplitPartition\x12\x1f.ajoin.v1.SplitPartitionRequest\x1a .ajoin.v1.SplitPartitionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._loaded_options = None
   _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._serialized_options = b'8\001'
-  _globals['_PLANFORMAT']._serialized_start=1045
-  _globals['_PLANFORMAT']._serialized_end=1151
-  _globals['_OPTIMIZEMODE']._serialized_start=1153
-  _globals['_OPTIMIZEMODE']._serialized_end=1253
+  _globals['_PLANFORMAT']._serialized_start=1211
+  _globals['_PLANFORMAT']._serialized_end=1317
+  _globals['_OPTIMIZEMODE']._serialized_start=1319
+  _globals['_OPTIMIZEMODE']._serialized_end=1419
   _globals['_PLANCHANGE']._serialized_start=33
   _globals['_PLANCHANGE']._serialized_end=108
   _globals['_EXPLAINREQUEST']._serialized_start=110
@@ -48,29 +48,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHPLANRESPONSE']._serialized_start=333
   _globals['_WATCHPLANRESPONSE']._serialized_end=390
   _globals['_OPTIMIZEREQUEST']._serialized_start=392
-  _globals['_OPTIMIZEREQUEST']._serialized_end=447
-  _globals['_OPTIMIZERESPONSE']._serialized_start=449
-  _globals['_OPTIMIZERESPONSE']._serialized_end=506
-  _globals['_JOINORDER']._serialized_start=508
-  _globals['_JOINORDER']._serialized_end=571
-  _globals['_FORCEORDERREQUEST']._serialized_start=573
-  _globals['_FORCEORDERREQUEST']._serialized_end=646
-  _globals['_FORCEORDERRESPONSE']._serialized_start=648
-  _globals['_FORCEORDERRESPONSE']._serialized_end=690
-  _globals['_FORCEGROUPSREQUEST']._serialized_start=692
-  _globals['_FORCEGROUPSREQUEST']._serialized_end=817
-  _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._serialized_start=772
-  _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._serialized_end=817
-  _globals['_FORCEGROUPSRESPONSE']._serialized_start=819
-  _globals['_FORCEGROUPSRESPONSE']._serialized_end=862
-  _globals['_SCALEREQUEST']._serialized_start=864
-  _globals['_SCALEREQUEST']._serialized_end=898
-  _globals['_SCALERESPONSE']._serialized_start=900
-  _globals['_SCALERESPONSE']._serialized_end=937
-  _globals['_SPLITPARTITIONREQUEST']._serialized_start=939
-  _globals['_SPLITPARTITIONREQUEST']._serialized_end=995
-  _globals['_SPLITPARTITIONRESPONSE']._serialized_start=997
-  _globals['_SPLITPARTITIONRESPONSE']._serialized_end=1043
-  _globals['_PLANSERVICE']._serialized_start=1256
-  _globals['_PLANSERVICE']._serialized_end=1764
+  _globals['_OPTIMIZEREQUEST']._serialized_end=464
+  _globals['_OPTIMIZERESPONSE']._serialized_start=467
+  _globals['_OPTIMIZERESPONSE']._serialized_end=672
+  _globals['_JOINORDER']._serialized_start=674
+  _globals['_JOINORDER']._serialized_end=737
+  _globals['_FORCEORDERREQUEST']._serialized_start=739
+  _globals['_FORCEORDERREQUEST']._serialized_end=812
+  _globals['_FORCEORDERRESPONSE']._serialized_start=814
+  _globals['_FORCEORDERRESPONSE']._serialized_end=856
+  _globals['_FORCEGROUPSREQUEST']._serialized_start=858
+  _globals['_FORCEGROUPSREQUEST']._serialized_end=983
+  _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._serialized_start=938
+  _globals['_FORCEGROUPSREQUEST_GROUPSENTRY']._serialized_end=983
+  _globals['_FORCEGROUPSRESPONSE']._serialized_start=985
+  _globals['_FORCEGROUPSRESPONSE']._serialized_end=1028
+  _globals['_SCALEREQUEST']._serialized_start=1030
+  _globals['_SCALEREQUEST']._serialized_end=1064
+  _globals['_SCALERESPONSE']._serialized_start=1066
+  _globals['_SCALERESPONSE']._serialized_end=1103
+  _globals['_SPLITPARTITIONREQUEST']._serialized_start=1105
+  _globals['_SPLITPARTITIONREQUEST']._serialized_end=1161
+  _globals['_SPLITPARTITIONRESPONSE']._serialized_start=1163
+  _globals['_SPLITPARTITIONRESPONSE']._serialized_end=1209
+  _globals['_PLANSERVICE']._serialized_start=1422
+  _globals['_PLANSERVICE']._serialized_end=1930
 # @@protoc_insertion_point(module_scope)

@@ -222,16 +222,20 @@ class OptimizeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODE_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     mode: Global___OptimizeMode.ValueType
     """(Optional) How much may change. Unspecified: everything."""
+    dry_run: _builtins.bool
+    """(Optional) Change nothing, only say what would change. False: apply whatever is better."""
     def __init__(
         self,
         *,
         mode: Global___OptimizeMode.ValueType = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "mode", b"mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,21 +249,51 @@ class OptimizeResponse(_message.Message):
 
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    COST_BEFORE_FIELD_NUMBER: _builtins.int
+    COST_AFTER_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
+    WOULD_APPLY_FIELD_NUMBER: _builtins.int
     plan_version: _builtins.int
     """The plan version from now on."""
+    cost_before: _builtins.float
+    """Estimated cost a second of the plan before."""
+    cost_after: _builtins.float
+    """Estimated cost a second of the plan that was found."""
+    gain: _builtins.float
+    """What that saves a second."""
+    mode: Global___OptimizeMode.ValueType
+    """How much it looked at: an incremental run becomes a full one when much has changed."""
+    applied: _builtins.bool
+    """True: the plan has changed. False: a dry run, or there was nothing better."""
+    would_apply: _builtins.bool
+    """True: the periodic optimizer would make this change by itself now, because it pays its price."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What changed, one sentence each. Empty: the plan was good already."""
+        """What changed (in a dry run: what would), one sentence each. Empty: the plan was good already."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why the optimizer did what it did, one sentence each."""
 
     def __init__(
         self,
         *,
         plan_version: _builtins.int = ...,
         changes: _abc.Iterable[_builtins.str] | None = ...,
+        cost_before: _builtins.float = ...,
+        cost_after: _builtins.float = ...,
+        gain: _builtins.float = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        mode: Global___OptimizeMode.ValueType = ...,
+        applied: _builtins.bool = ...,
+        would_apply: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "plan_version", b"plan_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "changes", b"changes", "cost_after", b"cost_after", "cost_before", b"cost_before", "gain", b"gain", "mode", b"mode", "plan_version", b"plan_version", "reasons", b"reasons", "would_apply", b"would_apply"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

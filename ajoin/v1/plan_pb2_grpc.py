@@ -91,7 +91,7 @@ class PlanServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Optimize(self, request, context):
-        """Optimizes now, whatever the periodic schedule says.
+        """Optimizes now, whatever the periodic schedule says, or shows what that would change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

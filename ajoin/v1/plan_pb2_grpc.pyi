@@ -38,7 +38,7 @@ class PlanServiceStub:
     WatchPlan: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlanRequest, _plan_pb2.WatchPlanResponse]
     """Streams every changelog as it happens."""
     Optimize: _grpc.UnaryUnaryMultiCallable[_plan_pb2.OptimizeRequest, _plan_pb2.OptimizeResponse]
-    """Optimizes now, whatever the periodic schedule says."""
+    """Optimizes now, whatever the periodic schedule says, or shows what that would change."""
     ForceOrder: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ForceOrderRequest, _plan_pb2.ForceOrderResponse]
     """Makes a query join its streams in a given order."""
     ForceGroups: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ForceGroupsRequest, _plan_pb2.ForceGroupsResponse]
@@ -58,7 +58,7 @@ class PlanServiceAsyncStub(PlanServiceStub):
     WatchPlan: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlanRequest, _plan_pb2.WatchPlanResponse]  # type: ignore[assignment]
     """Streams every changelog as it happens."""
     Optimize: _aio.UnaryUnaryMultiCallable[_plan_pb2.OptimizeRequest, _plan_pb2.OptimizeResponse]  # type: ignore[assignment]
-    """Optimizes now, whatever the periodic schedule says."""
+    """Optimizes now, whatever the periodic schedule says, or shows what that would change."""
     ForceOrder: _aio.UnaryUnaryMultiCallable[_plan_pb2.ForceOrderRequest, _plan_pb2.ForceOrderResponse]  # type: ignore[assignment]
     """Makes a query join its streams in a given order."""
     ForceGroups: _aio.UnaryUnaryMultiCallable[_plan_pb2.ForceGroupsRequest, _plan_pb2.ForceGroupsResponse]  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.OptimizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.OptimizeResponse, _abc.Awaitable[_plan_pb2.OptimizeResponse]]:
-        """Optimizes now, whatever the periodic schedule says."""
+        """Optimizes now, whatever the periodic schedule says, or shows what that would change."""
 
     @_abc_1.abstractmethod
     def ForceOrder(

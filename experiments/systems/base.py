@@ -113,8 +113,8 @@ class System:
         return replace(measured, chunks=chunks, tuples=self._data.tuples(chunks, streams))
 
     def ask(self, request: Mapping[str, Any], time_limit: float) -> Measurement:
-        """Send any request; the answer's numbers, with the processor time and memory of the worker and all its
-        children.""" try:
+        """Send any request; the answer's numbers, with processor time and memory of the worker and its children."""
+        try:
             self._start()
         except (Unavailable, OSError, subprocess.SubprocessError) as why:
             return Measurement(self.name, f"not available: {why}")
@@ -127,8 +127,9 @@ class System:
                     return self._with(Measurement(self.name, "timed out", seconds=time_limit), usage)
                 answer = json.loads(self._connection.recv_bytes())
             except (EOFError, OSError) as why:
-                self.stop() return Measurement(self.name, f"failed: the worker ended ({why or type(why).__name__}),
-                see {self.log.name}")
+                self.stop()
+                said = why or type(why).__name__
+                return Measurement(self.name, f"failed: the worker ended ({said}), see {self.log.name}")
         if "error" in answer:
             return Measurement(self.name, f"failed: {answer['error']}")
         measured = Measurement(

@@ -72,9 +72,10 @@ def run(request: Request) -> Answer:
 
 
 def _count(environment: Any, queries: list[TemplateQuery]) -> dict[str, int]:
-    """Per query and window the number of rows, added up here. Late tuples, if there were any, would show as missing
-    rows.""" counts: Counter[str] = Counter({q.id: 0 for q in queries}) union = " UNION ALL ".join(flink_count(q) for
-    q in queries) with environment.execute_sql(union).collect() as rows:
+    """Per query and window the number of rows, added up here. Late tuples, if any, would show as missing rows."""
+    counts: Counter[str] = Counter({q.id: 0 for q in queries})
+    union = " UNION ALL ".join(flink_count(q) for q in queries)
+    with environment.execute_sql(union).collect() as rows:
         for id, n in rows:
             counts[id] += n
     return dict(counts)

@@ -43,8 +43,9 @@ ROOM = 8 << 30
 
 @cache
 def _executor() -> Executor:
-    """Started with the first request; Spark takes about ten seconds, and the driver waits for them outside of any
-    limit.""" warm_up() if os.environ.get("AJOIN_BENCH_EXECUTOR") == "local":
+    """Started with the first request; Spark takes about ten seconds, for which the driver waits outside of any limit."""
+    warm_up()
+    if os.environ.get("AJOIN_BENCH_EXECUTOR") == "local":
         return LocalExecutor()
     from runtime.spark.executor import SparkExecutor
 

@@ -93,11 +93,12 @@ def install_flink() -> None:
     python = FLINK_VENV / "bin" / "python"
     if not python.exists():
         _must([sys.executable, "-m", "venv", str(FLINK_VENV)])
-    _must([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"apache-
-    flink=={FLINK_VERSION}"]) (lib,) = FLINK_VENV.glob("lib/python*/site-packages/pyflink/lib") artifact =
-    f"-Dartifact=org.apache.flink:flink-sql-parquet:{FLINK_VERSION}" _must(["mvn", "-q", "-B", "dependency:copy",
-    artifact, f"-DoutputDirectory={lib}"]) for jar in (Path(pyspark.__file__).parent / "jars").glob("hadoop-
-    client-*.jar"):
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _must([*install, f"apache-flink=={FLINK_VERSION}"])
+    (lib,) = FLINK_VENV.glob("lib/python*/site-packages/pyflink/lib")
+    artifact = f"-Dartifact=org.apache.flink:flink-sql-parquet:{FLINK_VERSION}"
+    _must(["mvn", "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={lib}"])
+    for jar in (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar"):
         shutil.copy(jar, lib)
     (FLINK_VENV / ".installed").touch()
 

@@ -1,0 +1,1 @@
+"""Tests against a real Apache Kafka broker, started and stopped by the tests themselves."""

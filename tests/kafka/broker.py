@@ -1,0 +1,174 @@
+"""A real Apache Kafka broker on loopback, in KRaft mode: one process that is broker and controller.
+
+Maven brings its jars once (see pom.xml) into a cache outside the repository, named after the pom's content; the
+broker's own main class runs them. `Unreachable` means that the jars are not cached and cannot be fetched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+
+POM = Path(__file__).with_name("pom.xml")
+CLUSTER = "ajoinTestsClusterIdAAA"
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+START_S = 90.0
+
+
+class Unreachable(Exception):
+    """The broker's jars are not here and cannot be fetched; says why."""
+
+
+def jars() -> Path:
+    """The directory with the jars; fetched when missing (about 50 MB)."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin-kafka"
+    wanted = base / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    if wanted.is_dir():
+        return wanted
+    for tool in ("mvn", "java"):
+        if shutil.which(tool) is None:
+            raise Unreachable(f"{tool} is not installed, and the broker's jars are not in {base}")
+    base.mkdir(parents=True, exist_ok=True)
+    fetched = Path(tempfile.mkdtemp(prefix=".fetching-", dir=base))
+    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    done = subprocess.run([*command, f"-DoutputDirectory={fetched}"], capture_output=True, text=True, timeout=900)
+    if done.returncode != 0:
+        shutil.rmtree(fetched, ignore_errors=True)
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise Unreachable(f"Maven could not fetch the broker's jars: {' '.join(said[:2]) or done.stderr[-300:]}")
+    try:
+        fetched.rename(wanted)
+    except OSError:  # somebody else was faster
+        shutil.rmtree(fetched, ignore_errors=True)
+    return wanted
+
+
+class Broker:
+    """Keeps its ports and its data over `stop` and `start`."""
+
+    def __init__(self, classpath: Path, directory: Path) -> None:
+        self._java = ["java", *JVM, "-cp", f"{classpath}/*"]
+        self._directory = directory
+        self._log = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = f"127.0.0.1:{_free_port()}"
+        self._properties = directory / "server.properties"
+        self._properties.write_text(_settings(self.address, _free_port(), directory / "data"))
+        self._java_run("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties))
+
+    def _java_run(self, *command: str) -> None:
+        done = subprocess.run([*self._java, *command], capture_output=True, text=True, timeout=START_S)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Returns when the broker answers."""
+        with open(self._log, "ab") as out:
+            command = [*self._java, "kafka.Kafka", str(self._properties)]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.admin().close()
+                return
+            except KafkaError as why:
+                ended = self._process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    self.stop()
+                    raise AssertionError(f"the broker did not start: {why}\n{self._log.read_text()[-3000:]}") from why
+
+    def stop(self, *, kill: bool = False) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    # -- what tests do with it --
+
+    def admin(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=2_000)
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        with self.admin() as admin:
+            settings = {key.replace("_", "."): value for key, value in configs.items()}
+            admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)])
+            admin.wait_for_topics([name])
+        return name
+
+    def producer(self, **settings: Any) -> KafkaProducer:
+        return KafkaProducer(bootstrap_servers=self.address, **settings)
+
+    def send(self, topic: str, *values: bytes | None, partition: int = 0, timestamp_ms: int | None = None) -> None:
+        with self.producer(linger_ms=5) as producer:
+            sent = [
+                producer.send(topic, v, key=b"" if v is None else None, partition=partition, timestamp_ms=timestamp_ms)
+                for v in values
+            ]
+            producer.flush()
+            for future in sent:
+                future.get(10)
+
+    def messages(self, topic: str) -> list[Any]:
+        """Everything committed, partition by partition."""
+        settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", "group_id": None}
+        with KafkaConsumer(bootstrap_servers=self.address, **settings) as consumer:
+            places = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
+            consumer.assign(places)
+            ends = consumer.end_offsets(places)
+            found: list[Any] = []
+            while any(consumer.position(p) < ends[p] for p in places):
+                for records in consumer.poll(200).values():
+                    found += records
+        return sorted(found, key=lambda r: (r.partition, r.offset))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _settings(address: str, controller_port: int, data: Path) -> str:
+    controller = f"127.0.0.1:{controller_port}"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        "log.index.size.max.bytes": "65536",
+        "log.initial.task.delay.ms": "500",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.network.threads": "2",
+        "num.io.threads": "2",
+        "log.cleaner.dedupe.buffer.size": "2097152",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
