@@ -75,11 +75,13 @@ class _Use:
     bits: list[int]
     seconds: float
     members: int = 1
+    fractions: list[float] | None = None
 
     def add(self, bits: Sequence[int], seconds: float, members: int) -> None:
         self.bits = [a | b for a, b in zip(self.bits, bits, strict=True)]
         self.seconds = max(self.seconds, seconds)
         self.members += members
+        self.fractions = None
 
 
 class Shared:
@@ -225,7 +227,7 @@ class Shared:
     def exchange(self, exchange: int) -> float:
         join = self.model.shapes.exchanges[exchange].join
         use = self.joins[join]
-        return float(self.model.exchange(exchange, self.model.fractions(join, use.bits), use.seconds))
+        return float(self.model.exchange(exchange, self._wanted(join, use), use.seconds))
 
     def intersection(self, join: int) -> float:
         w = self.model.weights
@@ -233,13 +235,17 @@ class Shared:
 
     def materialization(self, join: int) -> float:
         use = self.sinks[join]
-        return float(self.model.materialization(join, self.model.fractions(join, use.bits), use.seconds))
+        return float(self.model.materialization(join, self._wanted(join, use), use.seconds))
 
     def combinations(self, join: int) -> float:
         """Crd of the join over the tuples its users want."""
         use = self.joins[join]
-        fractions = self.model.fractions(join, use.bits)
-        return float(self.model.cardinalities.combinations(join, fractions, use.seconds))
+        return float(self.model.cardinalities.combinations(join, self._wanted(join, use), use.seconds))
+
+    def _wanted(self, join: int, use: _Use) -> list[float]:
+        if use.fractions is None:
+            use.fractions = self.model.fractions(join, use.bits)
+        return use.fractions
 
     def keys(self, join: int) -> float:
         """Keys that survive the intersection."""
@@ -256,8 +262,7 @@ class Shared:
         if side.exchange < 0:
             return self.keys(side.input)
         use = self.joins[side.input]
-        fractions = self.model.fractions(side.input, use.bits)
-        return float(card.exchanged_keys(side.exchange, fractions, use.seconds, SCALAR))
+        return float(card.exchanged_keys(side.exchange, self._wanted(side.input, use), use.seconds, SCALAR))
 
 
 def _decrease(counts: dict[Any, int], key: Any) -> None:

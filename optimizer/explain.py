@@ -14,7 +14,7 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
             queries: [id], bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
 
 `order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `observed` and
-`estimated` are numbers of tuples or combinations, null where nothing is known; they are keyed by node name:
+`estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
 `JoinNode.name`, and `g<group>-<leaf>` for a source. Ids are the running queries' ids.
 """
 

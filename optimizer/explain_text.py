@@ -113,7 +113,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 def figures_text(view: NodeView) -> str:
     known = [("observed", view.observed), ("estimated", view.estimated)]
-    return ", ".join(f"{_number(value)} {what}" for what, value in known if value is not None)
+    return ", ".join(f"{_number(value)}/s {what}" for what, value in known if value is not None)
 
 
 def _forest(roots: list[JoinNode], views: Mapping[Node, NodeView]) -> Iterator[str]:
@@ -180,4 +180,6 @@ def _count(n: int, one: str, many: str = "") -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+    if value >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 0.1 else "< 0.1"

@@ -60,8 +60,8 @@ class OptimizerConfig:
 @dataclass(frozen=True)
 class Proposal:
     """`plan` is the plan to run from now on: the new one if `applied`, else the old one. `candidate` is the new one in
-    any case. Costs and `gain` (their difference) are per second. `would_apply`: what hysteresis says of the candidate;
-    a dry run applies nothing whatever it says, and force everything."""
+    any case. Costs and `gain` (their difference) are per second. `would_apply`: in a dry run, whether hysteresis
+    would have applied the candidate."""
 
     plan: Plan
     cost_before: float
@@ -183,7 +183,9 @@ class CostBasedOptimizer:
         price = sum(c.cost for c in after)
         if price > cost:  # the running plan was better; a search is no reason to get worse
             after, price = list(before.values()), cost
-        candidate = to_plan(plan, after, self._shapes)
+        known = {id(c) for c in before.values()}
+        same = all(id(c) in known for c in after)
+        candidate = plan if same else to_plan(plan, after, self._shapes)
         if candidate is plan:
             best = "the running plan is the best one found"
             verdict = Verdict(False, best) if dry_run else self._hysteresis.content(best)
@@ -194,7 +196,7 @@ class CostBasedOptimizer:
             judge = copy(self._hysteresis) if dry_run else self._hysteresis
             rebuild = _rebuild(model, plan, after, candidate)
             verdict = judge.judge(cost, price, rebuild, stats.stale_s * stats.confidence)
-        would_apply = verdict.applied
+        would_apply = dry_run and verdict.applied
         if dry_run:
             verdict = replace(verdict, applied=False)
         if not dry_run:

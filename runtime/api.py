@@ -146,8 +146,8 @@ class PlanEvent:
 class Optimization:
     """What the optimizer found. Costs and `gain` are estimates per second, as `explain` tells them.
 
-    `applied`: the plan changed, and `changes` happened; else they are what would happen. `would_apply`: the periodic
-    optimizer would make this change by itself now, because it pays its price (`reasons` say why, or why not).
+    `applied`: the plan changed, and `changes` happened; else they are what would happen. `would_apply`: in a
+    dry run, whether the periodic optimizer would make this change by itself now (`reasons` say why, or why not).
     """
 
     plan_version: int

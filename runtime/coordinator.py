@@ -148,6 +148,9 @@ class Coordinator:
                 s.streams[schema.name] = StreamState(schema, source, offset, at_ms)
             case StreamDeleted(name):
                 del s.streams[name]
+                if s.planned is not None:  # an epoch that failed and will be run again, without this stream
+                    ends = tuple(end for end in s.planned.ends if end[0] != name)
+                    s.planned = replace(s.planned, ends=ends)
             case BatchApplied():
                 self._batch(event)
             case EpochPlanned():

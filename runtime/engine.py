@@ -425,7 +425,7 @@ class Engine:
         elif id is not None:
             uid = self.coordinator.record(id).query.uid
         figures = self.planner.estimate(plan, queries)
-        observed = {n.name: seen for n in plan.nodes if (seen := self.planner.statistics.output(n.name)) is not None}
+        observed = self.planner.observed()
         if uid is None:
             return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None

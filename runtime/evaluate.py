@@ -24,7 +24,7 @@ from runtime.columns import NUMPY_TYPES, ColumnData, decoded, from_arrow
 
 Mask = npt.NDArray[np.bool_]
 Lookup = Callable[[Any], ColumnData]
-"""Gives the values of a ColumnRef (or, at the sink, of a WindowBound)."""
+"""Gives the values of a ColumnRef (or, at the sink, of a WindowBound or CountAll)."""
 
 _ARROW_COMPARE = {
     "=": pc.equal,
@@ -53,7 +53,7 @@ def truth(expr: ex.Expr, lookup: Lookup, rows: int) -> Mask:
 
 def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
     match expr:
-        case ex.ColumnRef() | ex.WindowBound():
+        case ex.ColumnRef() | ex.WindowBound() | ex.CountAll():
             return lookup(expr)
         case ex.Literal(value, type):
             return _constant(value, type, rows)

@@ -13,7 +13,7 @@ given, up to the order of rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,14 @@ class Layout:
         fields = [pa.field(name, a.type) for name, a in zip(names, arrays, strict=True)]
         about = json.dumps({"outputs": self.order, "lists": len(self.lists)})
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, {METADATA: about.encode()}))
+
+    def singles(self, bounds: Sequence[pa.Array], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Every row as lists of length 1; `columns` by output name."""
+        each = np.arange(len(bounds[0]) + 1)
+        lists = [
+            list_array(each, [columns[o.name] for o in outputs], [o.name for o in outputs]) for _, outputs in self.lists
+        ]
+        return self.batch(bounds, [columns[o.name] for o in self.plain], lists)
 
 
 def list_array(offsets: npt.NDArray[Any], columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Array:

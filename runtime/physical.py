@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from optimizer import expressions as ex
 from optimizer.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
-from optimizer.query import Output, Window
+from optimizer.query import ROWS, Output, Window
 from optimizer.types import ColumnType, StreamSchema
 from runtime.kernels.hashing import exact
 from runtime.predicate_index import Selection
@@ -30,6 +30,9 @@ IndexKey = tuple[tuple[str, ColumnType], ...]
 
 OutputKey = tuple[tuple[Leaf, str, ColumnType], ...]
 """The same for a joined bucket, whose columns come from several leaves."""
+
+COUNT = "COUNT"
+"""The sink mode of COUNT(*) queries, beside ROWS and FACTORIZED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof."""
+    """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof.
+
+    `mode` is ROWS, FACTORIZED or COUNT.
+    """
 
     uid: str
     slot: int
@@ -73,6 +79,13 @@ class SinkSpec:
     leaves: tuple[tuple[str, Leaf], ...]
     checks: tuple[ex.Expr, ...]
     outputs: tuple[Output, ...]
+    mode: str = ROWS
+
+    @property
+    def needs_rows(self) -> bool:
+        """Must single combinations be looked at, or do closed lists say everything?"""
+        mixed = any(len(ex.aliases_of(o.expr)) > 1 for o in self.outputs)
+        return self.mode == ROWS or bool(self.checks) or mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,17 @@ class Physical:
     @property
     def joins(self) -> tuple[JoinSpec, ...]:
         return tuple(j for level in self.levels for j in level)
+
+
+def source_sides(spec: JoinSpec, joins: Mapping[str, JoinSpec]) -> dict[Leaf, SideSpec]:
+    """The source view behind every leaf of a join tree."""
+    out: dict[Leaf, SideSpec] = {}
+    for side in (spec.left, spec.right):
+        if side.child is None:
+            out[side.leaves[0]] = side
+        else:
+            out |= source_sides(joins[side.child], joins)
+    return out
 
 
 def side_key(node: JoinNode, left: bool) -> OutputKey:
@@ -260,4 +284,5 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
         leaves,
         (*checks, *rq.query.residual),
         rq.query.outputs,
+        COUNT if rq.query.counts else rq.query.emit,
     )

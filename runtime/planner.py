@@ -41,6 +41,8 @@ class Planner:
         """The latest one that was no dry run."""
         self._busy: dict[int, float] = {}
         self._epoch_seconds = 0.0
+        self._at: float | None = None
+        self._observed: Mapping[str, float] = {}
 
     # -- plans ----------------------------------------------------------------------------------------------------
 
@@ -111,7 +113,15 @@ class Planner:
         for j in joins:
             busy[j.partition] = busy.get(j.partition, 0.0) + j.join_seconds + j.sink_seconds
         self._busy, self._epoch_seconds = busy, seconds
-        self.optimizer.observe(self.statistics, _report(plan, sources, joins, busy, at, seconds), plan, queries)
+        period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
+        self._at = at
+        report = _report(plan, sources, joins, busy, at, period, seconds)
+        self._observed = {name: found / period for name, found in report.outputs.items()}
+        self.optimizer.observe(self.statistics, report, plan, queries)
+
+    def observed(self) -> Mapping[str, float]:
+        """Combinations a second that each join found in the last epoch, by node name."""
+        return self._observed
 
 
 def _report(
@@ -120,8 +130,10 @@ def _report(
     joins: Sequence[JoinReport],
     busy: Mapping[int, float],
     at: float,
+    period: float,
     seconds: float,
 ) -> EpochStatistics:
+    """`period`: the time over which the epoch's tuples arrived; `seconds`: how long they took."""
     tuples: dict[str, int] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], float] = {}
     for r in sources:
@@ -134,7 +146,7 @@ def _report(
             outputs[node] = outputs.get(node, 0.0) + count
     return EpochStatistics(
         at,
-        {stream: StreamStatistics(count, seconds) for stream, count in tuples.items()},
+        {stream: StreamStatistics(count, period) for stream, count in tuples.items()},
         _samples(plan, sources),
         distinct,
         outputs,

@@ -5,6 +5,7 @@
     queries.py   ajoin query create | delete | list | show
     tail.py      ajoin tail
     inspect.py   ajoin explain | status | version
+    steer.py     ajoin optimize | scale | force order | force groups
     serve.py     ajoin serve
     replay.py    ajoin replay
     demo.py      ajoin demo
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import typer
 
-from ajoin.cli import demo, inspect, queries, replay, serve, streams, tail
+from ajoin.cli import demo, inspect, queries, replay, serve, steer, streams, tail
 from ajoin.cli.shell import AJoinGroup
 
 app = typer.Typer(
@@ -34,6 +35,9 @@ app.add_typer(queries.app, name="query")
 app.command("tail")(tail.tail)
 app.command("explain")(inspect.explain)
 app.command("status")(inspect.status)
+app.command("optimize")(steer.optimize)
+app.command("scale")(steer.scale)
+app.add_typer(steer.force, name="force")
 app.command("replay")(replay.replay)
 app.command("version")(inspect.version)
 

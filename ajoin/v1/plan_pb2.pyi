@@ -269,7 +269,7 @@ class OptimizeResponse(_message.Message):
     applied: _builtins.bool
     """True: the plan has changed. False: a dry run, or there was nothing better."""
     would_apply: _builtins.bool
-    """True: the periodic optimizer would make this change by itself now, because it pays its price."""
+    """In a dry run: the periodic optimizer would make this change by itself now, because it pays its price."""
     @_builtins.property
     def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What changed (in a dry run: what would), one sentence each. Empty: the plan was good already."""

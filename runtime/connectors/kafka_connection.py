@@ -141,21 +141,19 @@ def failures() -> tuple[type[Exception], ...]:
 def explain(failure: BaseException, connection: Connection) -> AJoinError:
     """Refused logins and missing rights stay refused; everything else may be better in a moment."""
     errors = library().errors
-    lasting = (
-        errors.AuthorizationError,
-        errors.SaslAuthenticationFailedError,
-        errors.UnsupportedSaslMechanismError,
-        errors.KafkaConfigurationError,
-        errors.UnsupportedCodecError,
-        errors.UnsupportedVersionError,
-    )
-    if isinstance(failure, lasting):
-        return FailedPrecondition(
-            f"Kafka at {connection} cannot be used: {failure}",
-            reason="KAFKA_REFUSED",
-            hint="check the security options, the rights of this login, and that the topic's compression "
-            "codec (lz4, snappy, zstd) is installed for Python",
-        )
+    lasting = {
+        errors.UnsupportedCodecError: "install the topic's compression codec for Python (python-snappy, lz4 or "
+        "zstandard) wherever tasks run, or use gzip",
+        errors.UnsupportedVersionError: "this needs a newer broker",
+        errors.AuthorizationError: "give this login the rights it needs",
+        errors.SaslAuthenticationFailedError: "check the sasl. options",
+        errors.UnsupportedSaslMechanismError: "check the option sasl.mechanism",
+        errors.KafkaConfigurationError: "check the options",
+    }
+    for kind, hint in lasting.items():
+        if isinstance(failure, kind):
+            message = f"Kafka at {connection} cannot be used: {failure}"
+            return FailedPrecondition(message, reason="KAFKA_REFUSED", hint=hint)
     return Unavailable(
         f"Kafka at {connection} does not answer: {str(failure) or type(failure).__name__}",
         reason="KAFKA_UNAVAILABLE",
@@ -226,7 +224,6 @@ def admin(connection: Connection, timeout_ms: int) -> Iterator[Any]:
             bootstrap_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             reconnect_backoff_max_ms=1000,
-            metrics_enabled=False,
         )
 
     with borrow(f"admin {timeout_ms}", connection, make) as client:

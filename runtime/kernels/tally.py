@@ -26,7 +26,7 @@ def count_in_ranges(order: I32, query_sets: U64, first: I64, end: I64, slots: I6
             continue
         shift = np.uint64(slots[s] & 63)
         for r in range(first.shape[0]):
-            n = 0
+            n = np.int64(0)
             for position in range(first[r], end[r]):
                 n += np.int64((query_sets[order[position], word] >> shift) & np.uint64(1))
             out[r, s] = n

@@ -11,7 +11,7 @@ import numpy as np
 from optimizer.expressions import ColumnRef, Compare, Literal
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
-from runtime.kernels import csr, expand, hashing, intersect, slices
+from runtime.kernels import csr, expand, hashing, intersect, slices, tally
 from runtime.predicate_index import PredicateIndex, Selection
 
 
@@ -29,6 +29,7 @@ def warm_up() -> None:
     expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
     expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
     expand.pairs(l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4)
+    tally.count_in_ranges(index.order, sets, np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64))
     column = ColumnRef("a", "x", ColumnType.BIGINT)
     condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
     PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)

@@ -25,7 +25,7 @@ from runtime.kernels.slices import window_range
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.matches import Match, Side
-from runtime.physical import JoinSpec, SideSpec, SinkSpec
+from runtime.physical import JoinSpec, SideSpec
 from runtime.querysets import Words, bitset, has
 
 BLOCK = 1 << 22
@@ -40,17 +40,13 @@ class Tally:
     def __init__(self) -> None:
         self.counts: dict[str, dict[int, int]] = {}
 
-    def add(self, sink: SinkSpec, lo: Numbers, hi: Numbers, times: Numbers) -> None:
-        """`times[i]` combinations that span the slices [lo[i], hi[i]]; each counts in every window that holds it."""
-        first, last = window_range(lo, hi, sink.window.size_ms, sink.window.advance_ms, sink.active_from)
-        which, k = unroll(first, np.maximum(last + 1, first))
-        if not len(which):
-            return
-        numbers, at = np.unique(k, return_inverse=True)
-        totals = np.zeros(len(numbers), np.int64)
-        np.add.at(totals, at, times[which])
-        mine = self.counts.setdefault(sink.uid, {})
-        for start, total in zip((numbers * sink.window.advance_ms).tolist(), totals.tolist(), strict=True):
+    def add(self, uid: str, starts: Numbers, times: Numbers) -> None:
+        """`times[i]` combinations in the window that starts at `starts[i]`."""
+        windows, at = np.unique(starts, return_inverse=True)
+        totals = np.zeros(len(windows), np.int64)
+        np.add.at(totals, at, times)
+        mine = self.counts.setdefault(uid, {})
+        for start, total in zip(windows.tolist(), totals.tolist(), strict=True):
             mine[start] = mine.get(start, 0) + total
 
 
@@ -80,8 +76,11 @@ class CountOperator:
             for s, sink in enumerate(sinks):
                 times = left[l_at, s] * right[r_at, s] * has(chosen.sets, sink.slot)
                 some = np.flatnonzero(times)
-                if len(some):
-                    self.tally.add(sink, chosen.lo[some], chosen.hi[some], times[some])
+                w = sink.window
+                first, last = window_range(chosen.lo[some], chosen.hi[some], w.size_ms, w.advance_ms, sink.active_from)
+                which, k = unroll(first, np.maximum(last + 1, first))
+                if len(which):
+                    self.tally.add(sink.uid, k * w.advance_ms, times[some][which])
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -94,13 +93,15 @@ class CountOperator:
             ref = d.sources[bucket].view(side.leaves[0], side.group)
             assert ref is not None
             found = count_in_ranges(view.index(side.index_key).order, view.sets, first, end, slots)
-            return found * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
+            counted: Numbers = found * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
+            return counted
         _, positions = unroll(first, end)
         items = d.joined_bucket(bucket).index.order[positions]
         behind = self._behind(side, bucket, items, slots)
         running = np.vstack((np.zeros((1, len(slots)), np.int64), np.cumsum(behind, axis=0)))
         ends = np.cumsum(end - first)
-        return running[ends] - running[ends - (end - first)]
+        total: Numbers = running[ends] - running[ends - (end - first)]
+        return total
 
     def _behind(self, side: SideSpec, bucket: int, items: npt.NDArray[Any], slots: Numbers) -> Numbers:
         """Combinations behind items of one joined bucket, per item and slot."""

@@ -30,8 +30,8 @@ from runtime.kernels.expand import carry
 from runtime.kernels.intersect import intersect
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
-from runtime.operators.matches import Match, Side, chunks, combinations, laid_out, pieces
-from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, SinkOperator
+from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
+from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, Sinks, Tally
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
 from runtime.querysets import Words, bitset, widen
 
@@ -84,18 +84,20 @@ class JoinReport:
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
     """Combinations found per join (closed lists count with the number of their items)."""
+    counts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """COUNT(*) queries: combinations found per query and start of window."""
 
 
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     began = time.perf_counter()
     ids = {(node, key): bucket for node, key, bucket in task.buckets}
-    writer = SegmentWriter(shared.results, task.segment)
+    writer, tally = SegmentWriter(shared.results, task.segment), Tally()
     sink_seconds = 0.0
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}
     for spec in shared.level:
         outputs = [_Output(shared, spec, o, ids[(spec.name, o.key)]) for o in spec.outputs if (spec.name, o.key) in ids]
-        sink = SinkOperator(shared.directory, shared.joins, spec, writer) if shared.emit and spec.sinks else None
+        sink = Sinks(shared.directory, shared.joins, spec, writer, tally) if shared.emit and spec.sinks else None
         total = 0
         for match in _matches(shared, spec, task):
             total += combinations(match)
@@ -103,8 +105,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
                 output.add(match)
             if sink is not None:
                 at = time.perf_counter()
-                for left, right, sets, lo, hi in chunks(match, sink.slots):
-                    sink.add(match.left.bucket, left, match.right.bucket, right, sets, lo, hi)
+                sink.add(match)
                 sink_seconds += time.perf_counter() - at
         if sink is not None:
             at = time.perf_counter()
@@ -114,7 +115,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         refs += [ref for output in outputs if (ref := output.finish()) is not None]
     segment = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    return JoinReport(task.partition, tuple(refs), segment, seconds, sink_seconds, matches)
+    return JoinReport(task.partition, tuple(refs), segment, seconds, sink_seconds, matches, tally.counts)
 
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:

@@ -5,16 +5,14 @@ what no query wants any more), and then each query, on its own rows only, checks
 decide (residual predicates, equality of string and composite keys), is repeated per window, and fetches exactly the
 columns it selects.
 
-Rows go into a segment: one file per task, in it one Arrow stream per query and flush. A segment counts only once the
-epoch's commit lists it.
+`Sinks` gives each query the cheapest way to what it asked for: rows are made here; counts and factorized results are
+taken from closed lists where they can be (count.py, factorize.py), and only else from rows made here.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,75 +20,68 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer import expressions as ex
+from optimizer.query import FACTORIZED
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.evaluate import evaluate, truth
+from runtime.factorized import BOUNDS, Layout
 from runtime.kernels.expand import unroll
 from runtime.operators.combinations import Combinations, Refs
+from runtime.operators.count import CountOperator, Tally
+from runtime.operators.factorize import FactorOperator
 from runtime.operators.inputs import Directory, gather
-from runtime.physical import JoinSpec, SideSpec, SinkSpec
+from runtime.operators.matches import Match, chunks
+from runtime.operators.segment import Segment, SegmentEntry, SegmentWriter
+from runtime.physical import COUNT, JoinSpec, SideSpec, SinkSpec
 from runtime.querysets import Words, bitset, widen
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
-    """`rows` rows of one query, as an Arrow stream at [offset, offset + length) of the segment."""
+class Sinks:
+    """All queries that end at one join, each in its mode."""
 
-    uid: str
-    offset: int
-    length: int
-    rows: int
+    def __init__(
+        self, directory: Directory, joins: Mapping[str, JoinSpec], spec: JoinSpec, writer: SegmentWriter, tally: Tally
+    ) -> None:
+        opened = tuple(s for s in spec.sinks if s.needs_rows)
+        closed = [s for s in spec.sinks if not s.needs_rows]
+        counted = tuple(s for s in closed if s.mode == COUNT)
+        factorized = tuple(s for s in closed if s.mode == FACTORIZED)
+        self._operators: list[SinkOperator | CountOperator | FactorOperator] = []
+        if opened:
+            self._operators.append(SinkOperator(directory, joins, replace(spec, sinks=opened), writer, tally))
+        if counted:
+            self._operators.append(CountOperator(directory, joins, replace(spec, sinks=counted), tally))
+        if factorized:
+            self._operators.append(FactorOperator(directory, joins, replace(spec, sinks=factorized), writer))
 
+    def add(self, match: Match) -> None:
+        for operator in self._operators:
+            operator.add(match)
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    file: str
-    bytes: int
-    entries: tuple[SegmentEntry, ...]
-
-
-class SegmentWriter:
-    """Opens its file with the first row, so that a task without rows leaves nothing behind."""
-
-    def __init__(self, directory: str, name: str) -> None:
-        self._path = Path(directory) / name
-        self._temporary = self._path.with_name(f".{name}.{os.getpid()}.tmp")
-        self._file: pa.OSFile | None = None
-        self._entries: list[SegmentEntry] = []
-
-    def append(self, uid: str, batch: pa.RecordBatch) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = pa.OSFile(str(self._temporary), "wb")
-        at = self._file.tell()
-        with pa.ipc.new_stream(self._file, batch.schema) as stream:
-            stream.write_batch(batch)
-        self._entries.append(SegmentEntry(uid, at, self._file.tell() - at, batch.num_rows))
-
-    def finish(self) -> Segment | None:
-        if self._file is None:
-            return None
-        size = self._file.tell()
-        self._file.close()
-        os.replace(self._temporary, self._path)
-        return Segment(self._path.name, size, tuple(self._entries))
+    def flush(self) -> None:
+        for operator in self._operators:
+            operator.flush()
 
 
 class SinkOperator:
-    """Rows of all queries that end at one join."""
+    """Rows of queries that end at one join."""
 
     def __init__(
-        self, directory: Directory, joins: Mapping[str, JoinSpec], spec: JoinSpec, writer: SegmentWriter
+        self, directory: Directory, joins: Mapping[str, JoinSpec], spec: JoinSpec, writer: SegmentWriter, tally: Tally
     ) -> None:
-        self.directory, self.joins, self.spec, self.writer = directory, joins, spec, writer
+        self.directory, self.joins, self.spec, self.writer, self.tally = directory, joins, spec, writer, tally
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
         self._parts: list[tuple[Refs, Words, npt.NDArray[Any], npt.NDArray[Any]]] = []
         self._rows = 0
 
-    def add(
+    def add(self, match: Match) -> None:
+        for left, right, sets, lo, hi in chunks(match, self.slots):
+            self._add(match.left.bucket, left, match.right.bucket, right, sets, lo, hi)
+
+    def _add(
         self,
         left_bucket: int,
         left: npt.NDArray[Any],
@@ -213,13 +204,20 @@ class SinkOperator:
         rows, start = found.windows(part.rows, sink.window, sink.active_from)
         if not len(rows):
             return
+        if sink.mode == COUNT:
+            self.tally.add(sink.uid, start, np.ones(len(start), np.int64))
+            return
         if rows is not part.rows:
             part = found.part(rows)
-        bounds |= {"window_start": start, "window_end": start + sink.window.size_ms}
-        names = list(bounds)
-        columns = [ColumnData(ColumnType.TIMESTAMP, v).to_arrow() for v in bounds.values()]
-        for output in sink.outputs:
-            if output.name not in bounds:  # a selected window bound keeps its one column
-                names.append(output.name)
-                columns.append(evaluate(output.expr, lookup, len(rows)).to_arrow())
-        self.writer.append(sink.uid, pa.RecordBatch.from_arrays(columns, names))
+        bounds |= dict(zip(BOUNDS, (start, start + sink.window.size_ms), strict=True))
+        window = [ColumnData(ColumnType.TIMESTAMP, v).to_arrow() for v in bounds.values()]
+        own = [o for o in sink.outputs if o.name not in bounds]  # a selected window bound keeps its one column
+        columns = {o.name: evaluate(o.expr, lookup, len(rows)).to_arrow() for o in own}
+        if sink.mode == FACTORIZED:
+            batch = Layout.of([alias for alias, _ in sink.leaves], sink.outputs).singles(window, columns)
+        else:
+            batch = pa.RecordBatch.from_arrays([*window, *columns.values()], [*bounds, *columns])
+        self.writer.append(sink.uid, batch)
+
+
+__all__ = ["Segment", "SegmentEntry", "SegmentWriter", "SinkOperator", "Sinks", "Tally"]

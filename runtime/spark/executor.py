@@ -9,6 +9,7 @@ docs/decisions for the numbers.
 
 from __future__ import annotations
 
+import operator
 import os
 import pickle
 import shutil
@@ -69,7 +70,10 @@ class SparkExecutor:
                 f"Spark did not start on {master}: {e}\n{said}".rstrip(), reason="SPARK_START_FAILED"
             ) from e
         session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
-        return cls(session)
+        executor = cls(session)
+        with _quiet(None if verbose else log):  # workers are forked and kernels loaded before the first epoch needs them
+            executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
+        return executor
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         """Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens

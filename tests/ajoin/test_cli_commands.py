@@ -127,6 +127,42 @@ def test_explain_shows_the_plan_a_query_and_a_candidate(streams: Shell) -> None:
     assert "not both" in streams("explain", "q1", "--sql", JOIN, code=2)
 
 
+def test_steering_the_plan(streams: Shell) -> None:
+    for id in ("q1", "q2"):
+        streams("query", "create", JOIN, "--id", id)
+    version = streams.json("scale", "--partitions", "3")["plan_version"]
+    assert streams.json("scale", "--split", "1:2")["plan_version"] == version + 1
+    assert streams.json("force", "groups", "q1=0", "q2=1")["plan_version"] == version + 2
+    assert {q["id"]: q["group"] for q in streams.json("query", "list")} == {"q1": 0, "q2": 1}
+    assert streams.json("force", "order", "q1", '["W","V"]')["plan_version"] >= version + 2
+    dry = streams.json("optimize", "--full", "--dry-run")
+    assert (dry["mode"], dry["applied"]) == ("full", False)
+    assert streams.json("optimize")["plan_version"] >= version + 2
+    assert "optimization of the plan" in streams("optimize", "--dry-run")
+    assert "plan version" in streams("optimize", "--full")
+    assert "done: plan version" in streams("scale", "--partitions", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["scale"], "one of the two"),
+        (["scale", "--partitions", "2", "--split", "0:2"], "one of the two"),
+        (["scale", "--split", "0"], "PARTITION:WAYS"),
+        (["scale", "--split", "x:2"], "not a number"),
+        (["force", "order", "q1", "V"], "join order"),
+        (["force", "order", "q1", '"V"'], "join order"),
+        (["force", "order", "q1", '["V", ["W"]]'], "join order"),
+        (["force", "groups", "q1"], "KEY=VALUE"),
+        (["force", "groups", "q1=x"], "not a number"),
+    ],
+)
+def test_wrong_steering_is_a_usage_error(arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, arguments, env={"AJOIN_SERVER": "127.0.0.1:1", "COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
 def test_status_counts(streams: Shell) -> None:
     streams.push("V", {"ts": 1000, "vID": 7, "geo": "DE"})
     status = streams.json("status")

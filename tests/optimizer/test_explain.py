@@ -107,8 +107,8 @@ shares      the scan of C with q3
 cost        100 alone, 59 shared (41% less)
 
 (C ⋈ (V ⋈ W)) on C.usrID = W.usrID  [q2 · bit 1]  → q2
-├── C  index usrID  σ q2: length > 5 · q3: emojis > 0  7 observed  [q2 q3 · bits 1-2]  shared by 2
-└── (V ⋈ W) on V.vID = W.vID  index W.usrID  12,345 observed, 1.5 estimated  [q1 q2 · bits 0-1]  shared by 2  → q1
+├── C  index usrID  σ q2: length > 5 · q3: emojis > 0  7/s observed  [q2 q3 · bits 1-2]  shared by 2
+└── (V ⋈ W) on V.vID = W.vID  index W.usrID  12,345/s observed, 1.5/s estimated  [q1 q2 · bits 0-1]  shared by 2  → q1
     ├── V  index vID  σ q1: lang = 'ENG' · q2: geo = 'US'  [q1 q2 · bits 0-1]  shared by 2
     └── W  index usrID, vID  σ q1: geo = 'GER' · q2: duration < 10 · q3: geo = 'EU'  [q1 q2 q3 · bits 0-2]  shared by 3"""  # noqa: E501
     )

@@ -48,7 +48,7 @@ def generator(name: str) -> ConnectorSpec:
     options = {
         "rate": "max", "batch": str(BATCH), "limit": str(TUPLES), "seed": str(ord(name)), "event_rate": "200",
         "start_ms": "0", "disorder_ms": "100", "partitions": "2",
-        "column.k": "uniform(0,5)", "column.n": "sequence",
+        "column.k": "uniform(0,5)", "column.n": "seq",
     }  # fmt: skip
     return ConnectorSpec("generator", tuple(options.items()))
 
@@ -77,7 +77,7 @@ def changes(engine: Engine) -> list[Control]:
     return due
 
 
-def run(engine: Engine, committed: object = None) -> None:
+def run(engine: Engine) -> None:
     while True:
         for outcome in engine.apply(changes(engine)):
             if isinstance(outcome, AJoinError):

@@ -8,7 +8,7 @@ crashes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -51,6 +51,7 @@ def story() -> list[Line]:
     return lines
 
 
+@cache
 def expected() -> Expected:
     return run_oracle(story())
 

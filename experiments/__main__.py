@@ -1,0 +1,86 @@
+"""`python -m experiments run CONFIG`, `list`, `report DIR`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from experiments.config import ConfigError, available, load
+from experiments.driver import Driver, Record
+from experiments.report import save, write_report
+from experiments.systems.registry import SYSTEMS
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The experiments of the AJoin paper.")
+console = Console()
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@app.command(name="list")
+def list_experiments() -> None:
+    """What can be run."""
+    for path in available():
+        e = load(path)
+        console.print(f"[bold]{path.stem:14}[/] {'Figure ' + e.figure if e.figure else '':10} {e.title}", highlight=False)
+
+
+@app.command()
+def run(
+    configs: Annotated[list[str], typer.Argument(help="names of experiments, or paths of TOML files")],
+    quick: Annotated[bool, typer.Option("--quick", help="the small variant, minutes instead of hours")] = False,
+    out: Annotated[Path | None, typer.Option(help="results folder (default experiments/results/<name>)")] = None,
+    systems: Annotated[str, typer.Option(help="only these, e.g. ajoin,flink")] = "",
+    executor: Annotated[str, typer.Option(help="where the platform runs: spark or local")] = "spark",
+) -> None:
+    """Run experiments one after the other and write their reports."""
+    chosen = tuple(s.strip() for s in systems.split(",") if s.strip()) or None
+    if unknown := set(chosen or ()) - set(SYSTEMS):
+        raise typer.BadParameter(f"there is no system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
+    if executor not in ("spark", "local"):
+        raise typer.BadParameter("the executor is spark or local")
+    for config in configs:
+        try:
+            experiment = load(config, quick=quick)
+        except ConfigError as why:
+            raise typer.BadParameter(str(why)) from why
+        directory = (out if len(configs) == 1 else out / experiment.name) if out else RESULTS / experiment.name
+        directory.mkdir(parents=True, exist_ok=True)
+        with Progress(
+            TextColumn("[bold]{task.fields[name]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.description}"), console=console,
+        ) as progress:  # fmt: skip
+            task = progress.add_task("starting", total=None, name=experiment.name)
+            records: list[Record] = []
+
+            def say(text: str, progress: Progress = progress, task: object = task) -> None:
+                progress.update(task, description=text)  # type: ignore[arg-type]
+
+            driver = Driver(experiment, directory, executor, chosen, say)
+            progress.update(task, total=driver.runs())
+            for made in driver.run():
+                records += made
+                progress.advance(task, len(made))
+                if records:
+                    save(directory, experiment, records, quick=quick)
+            progress.update(task, description="done")
+        if not records:
+            console.print(f"{experiment.name}: nothing to run for these systems")
+            continue
+        console.print(f"{experiment.name}: {write_report(directory)}", highlight=False)
+
+
+@app.command()
+def report(directory: Path) -> None:
+    """Write the report of stored results again."""
+    began = time.perf_counter()
+    path = write_report(directory)
+    console.print(f"{path} ({time.perf_counter() - began:.1f} s)", highlight=False)
+
+
+if __name__ == "__main__":
+    app()

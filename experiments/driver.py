@@ -1,0 +1,243 @@
+"""The driver: every point of every panel on every system, one after the other, on the same tuples and queries.
+
+Per point and system:
+
+1. a correctness run over a few chunks, counting the rows of every query; all systems must agree, or the report says who does not;
+2. a warm-up over the first chunks, whose time also tells how many chunks keep the system busy for `run.seconds`;
+3. the timed run over that many chunks (a prefix of the same data for every system).
+
+Throughput is tuples over seconds of the timed run. Flink and Spark pay for planning, code generation and starting tasks in every run; that is
+not their throughput, so for them the warm-up's tuples and seconds are subtracted from the timed run's. The platform is charged
+for everything. Overall throughput is the sum over all running queries, as in the paper.
+"""
+
+from __future__ import annotations
+
+import platform
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from experiments.config import Experiment, Panel
+from experiments.data import DataSpec, Dataset
+from experiments.similarity import QueryGenerator, pattern_query
+from experiments.sustainable import search
+from experiments.systems.base import Measurement, System
+from experiments.systems.registry import PLATFORMS, make_system
+from experiments.template import TemplateQuery
+
+Record = dict[str, Any]
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Driver:
+    experiment: Experiment
+    directory: Path
+    executor: str = "spark"
+    systems: tuple[str, ...] | None = None
+    say: Progress = lambda text: None
+
+    def runs(self) -> int:
+        return sum(len(p.points) * len(self._systems(p)) for p in self.experiment.panels)
+
+    def run(self) -> Iterator[list[Record]]:
+        """The records of one point at a time: one for each system."""
+        for panel in self.experiment.panels:
+            made: dict[str, System] = {}
+            previous: Dataset | None = None
+            try:
+                for point in panel.points:
+                    data = Dataset(data_spec(point, self.experiment.seed), self.directory / "data")
+                    if previous is not None and previous.spec != data.spec:
+                        previous.remove()
+                    previous = data
+                    yield self._point(panel, point, data, made)
+            finally:
+                for system in made.values():
+                    system.stop()
+                if previous is not None:
+                    previous.remove()
+
+    def _systems(self, panel: Panel) -> list[str]:
+        return [s for s in panel.systems if self.systems is None or s in self.systems]
+
+    def _point(
+        self, panel: Panel, point: Mapping[str, Any], data: Dataset, made: dict[str, System]
+    ) -> list[Record]:
+        queries = make_queries(point, data.spec, self.experiment.seed)
+        records: list[Record] = []
+        counts: dict[str, Mapping[str, int]] = {}
+        for name in self._systems(panel):
+            # One system at a time is alive: an idle JVM still takes memory, and two platforms would share the cores.
+            for other, system in made.items():
+                if other != name:
+                    system.stop()
+            system = made.setdefault(name, make_system(name, self.directory / "logs", self.executor))
+            system.prepare(data, queries, dict(point) | {"measure": panel.measure})
+            began = time.time()
+            self.say(f"{panel.name} {name}: {describe(panel, point)}")
+            measured = measure(panel.measure, system, point, data, queries, self.experiment.seed)
+            if measured.rows is not None:
+                counts[name] = measured.rows
+            records.append(record(self.experiment, panel, point, queries, measured, began))
+        for r in records:
+            r["rows_agree"] = agreement(r["system"], counts)
+        return records
+
+
+# -- measuring one system at one point --------------------------------------------------------------------------------
+
+
+def measure(
+    kind: str, system: System, point: Mapping[str, Any], data: Dataset, queries: list[TemplateQuery], seed: int
+) -> Measurement:
+    limit = float(point["run.time_limit"])
+    common = {
+        "streams": list(data.spec.names),
+        "queries": [q.to_json() for q in queries],
+        "keys": data.spec.keys,
+        "event_rate": data.spec.event_rate,
+        "seed": seed,
+    }
+    if kind in ("live", "changes", "sustainable") and system.name not in PLATFORMS:
+        return Measurement(system.name, "not applicable: only the platform takes requests while it runs")
+    if kind in ("live", "changes"):
+        return system.ask(common | {"op": kind, "options": dict(point)}, limit)
+    if kind == "sustainable":
+        return sustainable(system, point, common, limit)
+    return throughput(system, point, data, limit)
+
+
+def sustainable(
+    system: System, point: Mapping[str, Any], common: Mapping[str, Any], limit: float
+) -> Measurement:
+    best = Measurement(system.name, "failed: no rate was sustained")
+
+    def probe(rate: float) -> bool:
+        nonlocal best
+        options = dict(point) | {"live.tuples_per_second": rate}
+        measured = system.ask(dict(common) | {"op": "live", "options": options}, limit)
+        good = measured.finished and bool(measured.values.get("sustained"))
+        if good:
+            best = replace(measured, values=dict(measured.values) | {"sustainable_rate": rate})
+        return good
+
+    search(probe, float(point["live.tuples_per_second"]))
+    return best
+
+
+def throughput(system: System, point: Mapping[str, Any], data: Dataset, limit: float) -> Measurement:
+    most = data.spec.chunks
+    checked = system.run(min(most, int(point["run.check_chunks"])), count=True, time_limit=limit)
+    if not checked.finished:
+        return checked
+    warm = system.run(min(most, int(point["run.warm_chunks"])), time_limit=limit)
+    if not warm.finished:
+        return replace(warm, rows=checked.rows)
+    wanted = float(point["run.seconds"])
+    timed = warm
+    chunks = warm.chunks
+    while chunks < most and timed.seconds < 0.7 * wanted:
+        # A short run is mostly fixed cost, so its rate is an underestimate; grow at most eightfold at a time.
+        growth = min(8.0, wanted / max(timed.seconds, 1e-3))
+        chunks = min(most, max(chunks + 1, int(chunks * growth)))
+        longer = system.run(chunks, time_limit=limit)
+        if not longer.finished:
+            break  # what was finished before the limit still counts
+        timed = longer
+    best = timed
+    for _ in range(int(point["run.repeat"]) - 1):
+        again = system.run(chunks, time_limit=limit)
+        if again.finished and again.seconds < best.seconds:
+            best = again
+    if system.name not in PLATFORMS and best.chunks > warm.chunks and best.seconds > warm.seconds:
+        net = replace(best, tuples=best.tuples - warm.tuples, seconds=best.seconds - warm.seconds)
+        best = replace(net, values=dict(best.values) | {"gross_seconds": best.seconds})
+    return replace(best, rows=checked.rows)
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+
+def record(
+    experiment: Experiment,
+    panel: Panel,
+    point: Mapping[str, Any],
+    queries: list[TemplateQuery],
+    m: Measurement,
+    began: float,
+) -> Record:
+    flat = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in point.items()}
+    flat["queries.selectivity"] = str(flat["queries.selectivity"])
+    overall = m.rate * len(queries)
+    if m.finished and m.seconds and point["engine.submit"] == "adhoc" and "overall_tuples" in m.values:
+        overall = m.values["overall_tuples"] / m.seconds
+    return {
+        "experiment": experiment.name,
+        "panel": panel.name,
+        "system": m.system,
+        "status": m.status,
+        **flat,
+        "tuples": m.tuples,
+        "seconds": m.seconds,
+        "input_throughput": m.rate,
+        "throughput": float(m.values.get("overall_throughput", overall)),
+        "cpu_seconds": m.cpu_seconds,
+        "peak_mb": m.peak_bytes / 2**20,
+        "rows_checked": sum(m.rows.values()) if m.rows is not None else None,
+        **m.values,
+        "cores": os.cpu_count(),
+        "machine": platform.processor() or platform.machine(),
+        "began": began,
+    }
+
+
+def agreement(system: str, counts: Mapping[str, Mapping[str, int]]) -> str:
+    """'yes', 'no (...)', or '' when there was nobody to compare with."""
+    mine = counts.get(system)
+    others = {s: c for s, c in counts.items() if s != system}
+    if mine is None or not others:
+        return ""
+    differing = [s for s, c in others.items() if any(c.get(q) != n for q, n in mine.items())]
+    return f"no (not with {', '.join(differing)})" if differing else "yes"
+
+
+# -- inputs -------------------------------------------------------------------------------------------------------
+
+
+def data_spec(point: Mapping[str, Any], seed: int) -> DataSpec:
+    return DataSpec(
+        int(point["data.streams"]),
+        int(point["data.keys"]),
+        int(point["data.event_rate"]),
+        int(point["data.chunk_seconds"]),
+        int(point["data.chunks"]),
+        seed,
+    )
+
+
+def make_queries(point: Mapping[str, Any], spec: DataSpec, seed: int) -> list[TemplateQuery]:
+    """The same list for the same point and seed. More queries continue the list of fewer ones."""
+    rng = Random(seed)
+    pattern = pattern_query(spec.names, int(point["queries.ways"]), rng)
+    generator = QueryGenerator(
+        pattern,
+        spec.names,
+        similarity=float(point["queries.similarity"]),
+        selectivity=point["queries.selectivity"],
+        windows=point["queries.windows"],
+        keys=spec.keys,
+        rng=rng,
+    )
+    return [generator.next() for _ in range(int(point["queries.count"]))]
+
+
+def describe(panel: Panel, point: Mapping[str, Any]) -> str:
+    """What makes this point different from the others of its panel."""
+    varied = [k for k in point if any(p[k] != point[k] for p in panel.points)]
+    return ", ".join(f"{k.split('.')[-1]} {point[k]}" for k in varied) or "one point"

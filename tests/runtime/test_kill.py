@@ -1,0 +1,102 @@
+"""kill -9, again and again, at random moments: in the end the result log holds a batch join's rows, each once.
+
+The victim (kill_target.py) runs in a process of its own and says when it has committed an epoch. The killer waits for a
+random number of epochs and then a random moment longer, so that it hits planning, tasks, commits, clean-up and recovery alike.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from ajoin.sql import parse_query
+from runtime.connectors.generator import GeneratorSource, parse_config
+from tests.oracle import freeze
+from tests.oracle.join import Tuple, windowed_join
+from tests.runtime.kill_target import BATCH, CREATED, SQL, TUPLES, generator, open_engine, run, schema
+from tests.runtime.rig import plain
+
+KILLS = 6
+
+
+def start(directory):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.kill_target", str(directory)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def kill_after(child, epochs, seconds):
+    """SIGKILL some seconds after the child has committed so many epochs; the numbers it had time to tell."""
+    told = []
+    for line in child.stdout:
+        told.append(int(line))
+        if len(told) == epochs:
+            break
+    threading.Event().wait(seconds)
+    os.kill(child.pid, signal.SIGKILL)
+    told += [int(line) for line in child.stdout.read().split()]
+    assert child.wait() == -signal.SIGKILL, "the child had already ended"
+    return told
+
+
+def tuples(name):
+    """All tuples of a generator, read in one piece."""
+    source = GeneratorSource(parse_config(generator(name).settings, schema(name)))
+    out = []
+    for read in source.reads({"n": 0, "t0": 0}, {"n": TUPLES, "t0": 0}):
+        table = read.load(schema(name)).table
+        table = table.set_column(table.column_names.index("ts"), "ts", table["ts"].cast(pa.int64()))
+        out += [Tuple(1, row["ts"], row) for row in table.to_pylist()]
+    return out
+
+
+def expected(id, active_from):
+    schemas = {name: schema(name) for name in "ABC"}
+    return windowed_join(parse_query(SQL[id], schemas), {name: tuples(name) for name in "ABC"}, active_from)
+
+
+def delivered(engine, id):
+    outputs = engine.query(id).outputs
+    rows = Counter()
+    for batch in engine.read_results(id, None, 1 << 30):
+        rows.update(freeze(r[0], r[1], dict(zip(outputs, r[2:], strict=True))) for r in plain(batch.rows))
+    return rows
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
+def test_killed_again_and_again_and_every_row_exactly_once(tmp_path, seed):
+    rng = Random(seed)
+    told = []
+    for _ in range(KILLS):
+        child = start(tmp_path)
+        try:
+            told.append(kill_after(child, rng.randint(0, 4), rng.uniform(0, 0.06)))
+        finally:
+            child.kill()
+            child.communicate()
+    engine = open_engine(tmp_path)
+    committed = engine.epoch
+    run(engine)
+
+    assert all(numbers == sorted(numbers) for numbers in told)
+    assert max((n for numbers in told for n in numbers), default=0) <= committed, "what was told was on disk"
+    assert committed < TUPLES // BATCH, "the kills came while there was work"
+    for stream in engine.streams():
+        assert (stream.tuples, stream.late_dropped, stream.dead_letter) == (TUPLES, 0, 0)
+    for id in SQL:
+        query = engine.query(id)
+        assert (query.active_from is None) == (CREATED[id] == 0)
+        wanted = expected(id, query.active_from)
+        found = delivered(engine, id)
+        assert sum(wanted.values()) > 200
+        assert found == wanted, f"{id}: {found - wanted} too many, {wanted - found} missing"
+        assert query.rows == sum(wanted.values())
+    engine.close()
