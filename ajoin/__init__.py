@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ajoin.aio import AsyncClient
     from ajoin.client import Client
     from ajoin.results import Batch, Cursor, Progress, Results
+    from runtime.factorized import expand
 
 _HOMES = {
     "AsyncClient": "ajoin.aio",
@@ -27,9 +28,10 @@ _HOMES = {
     "Cursor": "ajoin.results",
     "Progress": "ajoin.results",
     "Results": "ajoin.results",
+    "expand": "runtime.factorized",
 }
 
-__all__ = ["AsyncClient", "Batch", "Client", "Cursor", "Progress", "Results", "errors"]
+__all__ = ["AsyncClient", "Batch", "Client", "Cursor", "Progress", "Results", "errors", "expand"]
 
 
 def __getattr__(name: str) -> Any:

@@ -163,6 +163,7 @@ class AsyncClient:
         *,
         start: str = ...,
         cursor: Cursor | None = ...,
+        uid: str | None = ...,
         follow: bool = ...,
         progress: Literal[False] = ...,
         timeout: float | None = ...,
@@ -175,6 +176,7 @@ class AsyncClient:
         *,
         start: str = ...,
         cursor: Cursor | None = ...,
+        uid: str | None = ...,
         follow: bool = ...,
         progress: Literal[True],
         timeout: float | None = ...,
@@ -186,6 +188,7 @@ class AsyncClient:
         *,
         start: str = START,
         cursor: Cursor | None = None,
+        uid: str | None = None,
         follow: bool = True,
         progress: bool = False,
         timeout: float | None = None,
@@ -193,9 +196,10 @@ class AsyncClient:
         """The query's rows as they are committed, from the 'start', from 'now', or after a cursor.
 
         Ends when the query is deleted and everything was read; without `follow`, when everything committed by
-        now was. With `progress`, markers come along that say up to which watermark the rows are complete.
+        now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
+        the queries that had this id, `uid` names one; without it, the latest is meant.
         """
-        call = self._results.Subscribe(requests.subscribe(id, start, cursor, follow), timeout=timeout)
+        call = self._results.Subscribe(requests.subscribe(id, start, cursor, follow, uid), timeout=timeout)
         async for item in self._items(call):
             taken = convert.item_from_pb(item)
             if progress or isinstance(taken, Batch):
@@ -207,6 +211,7 @@ class AsyncClient:
         *,
         start: str = START,
         cursor: Cursor | None = None,
+        uid: str | None = None,
         limit: int | None = None,
         until: int | None = None,
         timeout: float | None = None,
@@ -215,7 +220,7 @@ class AsyncClient:
         outputs = (await self.query(id)).outputs
         collector = Collector(outputs, cursor, limit, until)
         follow = limit is not None or until is not None
-        async for item in self.subscribe(id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout):
+        async for item in self.subscribe(id, start=start, cursor=cursor, uid=uid, follow=follow, progress=True, timeout=timeout):
             if collector.take(item):
                 break
         return collector.results

@@ -162,6 +162,7 @@ class Client:
         *,
         start: str = ...,
         cursor: Cursor | None = ...,
+        uid: str | None = ...,
         follow: bool = ...,
         progress: Literal[False] = ...,
         timeout: float | None = ...,
@@ -174,6 +175,7 @@ class Client:
         *,
         start: str = ...,
         cursor: Cursor | None = ...,
+        uid: str | None = ...,
         follow: bool = ...,
         progress: Literal[True],
         timeout: float | None = ...,
@@ -185,6 +187,7 @@ class Client:
         *,
         start: str = START,
         cursor: Cursor | None = None,
+        uid: str | None = None,
         follow: bool = True,
         progress: bool = False,
         timeout: float | None = None,
@@ -192,9 +195,10 @@ class Client:
         """The query's rows as they are committed, from the 'start', from 'now', or after a cursor.
 
         Ends when the query is deleted and everything was read; without `follow`, when everything committed by
-        now was. With `progress`, markers come along that say up to which watermark the rows are complete.
+        now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
+        the queries that had this id, `uid` names one; without it, the latest is meant.
         """
-        call = self._results.Subscribe(requests.subscribe(id, start, cursor, follow), timeout=timeout)
+        call = self._results.Subscribe(requests.subscribe(id, start, cursor, follow, uid), timeout=timeout)
         for item in self._items(call):
             taken = convert.item_from_pb(item)
             if progress or isinstance(taken, Batch):
@@ -206,6 +210,7 @@ class Client:
         *,
         start: str = START,
         cursor: Cursor | None = None,
+        uid: str | None = None,
         limit: int | None = None,
         until: int | None = None,
         timeout: float | None = None,
@@ -214,7 +219,7 @@ class Client:
         outputs = self.query(id).outputs
         collector = Collector(outputs, cursor, limit, until)
         follow = limit is not None or until is not None
-        for item in self.subscribe(id, start=start, cursor=cursor, follow=follow, progress=True, timeout=timeout):
+        for item in self.subscribe(id, start=start, cursor=cursor, uid=uid, follow=follow, progress=True, timeout=timeout):
             if collector.take(item):
                 break
         return collector.results

@@ -159,8 +159,9 @@ class Platform:
         infos = self._engine.queries()
         return sorted(map(self._thread.latencies.fill_in, infos), key=lambda q: (q.id, q.uid))
 
-    def query(self, id: str) -> QueryInfo:
-        return self._thread.latencies.fill_in(self._engine.query(id))
+    def query(self, id: str, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one that had this uid."""
+        return self._thread.latencies.fill_in(self._engine.query(id, uid))
 
     def explain(self, *, id: str | None = None, sql: str | None = None, format: str = "text") -> str:
         candidate = None
@@ -175,8 +176,10 @@ class Platform:
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return self._engine.plan_events(after_version)
 
-    def read_results(self, id: str, after: Cursor | None = None, limit: int = 16) -> list[ResultBatch]:
-        return self._engine.read_results(id, after, limit)
+    def read_results(
+        self, id: str, after: Cursor | None = None, limit: int = 16, uid: str | None = None
+    ) -> list[ResultBatch]:
+        return self._engine.read_results(id, after, limit, uid)
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetterInfo]:
         self._engine.stream(name)

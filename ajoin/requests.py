@@ -78,8 +78,10 @@ def create_queries(
     )
 
 
-def subscribe(id: str, start: str, cursor: Cursor | None, follow: bool) -> results_pb2.SubscribeRequest:
-    request = results_pb2.SubscribeRequest(query_id=id, stop_when_caught_up=not follow)
+def subscribe(
+    id: str, start: str, cursor: Cursor | None, follow: bool, uid: str | None
+) -> results_pb2.SubscribeRequest:
+    request = results_pb2.SubscribeRequest(query_id=id, stop_when_caught_up=not follow, uid=uid or "")
     if cursor is not None:
         request.after.CopyFrom(convert.cursor_to_pb(cursor))
     else:

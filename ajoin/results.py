@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from optimizer.errors import InvalidRequest
+from runtime import factorized
 from runtime.api import QueryState
 
 if TYPE_CHECKING:
@@ -95,21 +96,25 @@ class Results:
         for batch in self.batches:
             yield from batch.table.to_pylist()
 
-    def to_arrow(self) -> pa.Table:
-        """One table; without any row its columns have the right names and, but for the window, type null."""
+    def to_arrow(self, *, expand: bool = False) -> pa.Table:
+        """One table; without any row its columns have the right names and, but for the window, type null.
+
+        `expand`: factorized results (EMIT FACTORIZED) as the ordinary rows they stand for.
+        """
         if self.batches:
-            return pa.concat_tables([b.table for b in self.batches])
+            tables = [factorized.expand(b.table) if expand else b.table for b in self.batches]
+            return pa.concat_tables(tables)
         schema = pa.schema([*WINDOW_COLUMNS, *((name, pa.null()) for name in self._outputs)])
         return schema.empty_table()
 
-    def to_pandas(self) -> pandas.DataFrame:
-        return self.to_arrow().to_pandas()
+    def to_pandas(self, *, expand: bool = False) -> pandas.DataFrame:
+        return self.to_arrow(expand=expand).to_pandas()
 
-    def to_polars(self) -> polars.DataFrame:
+    def to_polars(self, *, expand: bool = False) -> polars.DataFrame:
         """Needs the package polars (`pip install 'ajoin[polars]'`)."""
         import polars
 
-        frame = polars.from_arrow(self.to_arrow())
+        frame = polars.from_arrow(self.to_arrow(expand=expand))
         assert isinstance(frame, polars.DataFrame)
         return frame
 

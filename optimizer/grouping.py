@@ -1,8 +1,7 @@
 """Query groups among queries of one shape: Figure 7a of the paper.
 
 1. For every pair of queries compare the cost of running them shared with running them separately. All pairs are
-  priced at
-   once: the pairwise unions come from one matrix product per leaf, the cost formula works on whole matrices.
+   priced at once: the unions come from one matrix product per leaf, the cost formula works on whole matrices.
 2. Take the cheapest pair that gains by sharing as a new group, and let it grow: always by the free query that gains
    most, as long as sharing is cheaper than separate execution. Then the next pair, until no free pair gains.
 

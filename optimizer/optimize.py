@@ -269,20 +269,40 @@ class CostBasedOptimizer:
         return _members(self._shapes, profiles, stats)
 
 
-def _members(shapes: Shapes, profiles: Iterable[Profile], stats: StatisticsModel) -> dict[str, Member]:
-    """Each query as a member of its own, with its sampled columns, or guessed ones where it was not sampled yet."""
-    members = {}
+def _members(shapes: Shapes, profiles: Sequence[Profile], stats: StatisticsModel) -> dict[str, Member]:
+    """Each query as a member of its own, with its sampled columns.
+
+    A query that was not sampled yet has the column of one with the same selection, or else a guessed one.
+    """
     samples: dict[int, tuple[Mapping[str, int], int]] = {}
+    equal: dict[tuple[int, str], int] = {}
+    unknown: set[str] = set()
     for profile in profiles:
-        bits = []
         for leaf, selection in zip(profile.shape.leaves, profile.selections, strict=True):
             if leaf not in samples:
                 samples[leaf] = stats.columns(shapes.leaf_of(leaf))
-            columns, rows = samples[leaf]
-            known = columns.get(profile.uid)
-            bits.append(guess(selection, DEFAULT_SELECTIVITY, rows) if known is None else known)
-        members[profile.uid] = Member(profile.shape, tuple(bits), profile.seconds, (profile.uid,))
+            known = samples[leaf][0].get(profile.uid)
+            if known is None:
+                unknown.add(profile.uid)
+            else:
+                equal[leaf, selection] = known
+    members = {}
+    for profile in profiles:
+        uid, leaves = profile.uid, profile.shape.leaves
+        if uid not in unknown:
+            bits = tuple([samples[leaf][0][uid] for leaf in leaves])
+        else:
+            bits = tuple(
+                _column(uid, selection, samples[leaf], equal.get((leaf, selection)))
+                for leaf, selection in zip(leaves, profile.selections, strict=True)
+            )
+        members[uid] = Member(profile.shape, bits, profile.seconds, (uid,))
     return members
+
+
+def _column(uid: str, selection: str, sample: tuple[Mapping[str, int], int], equal: int | None) -> int:
+    known = sample[0].get(uid, equal)
+    return guess(selection, DEFAULT_SELECTIVITY, sample[1]) if known is None else known
 
 
 def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: Plan) -> float:

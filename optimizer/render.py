@@ -16,6 +16,7 @@ from optimizer.expressions import (
     Arithmetic,
     ColumnRef,
     Compare,
+    CountAll,
     Expr,
     InList,
     IsNull,
@@ -78,6 +79,8 @@ class _Renderer:
                 return text, _SIGN if text.startswith("-") else _ATOM
             case WindowBound(which):
                 return which, _ATOM
+            case CountAll():
+                return "COUNT(*)", _ATOM
             case Compare(op, left, right):
                 return f"{self.text(left, _SUM)} {op} {self.text(right, _SUM)}", _COMPARE
             case Arithmetic(op, left, right):

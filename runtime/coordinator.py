@@ -27,6 +27,7 @@ from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotF
 from optimizer.explain import explain_plan
 from optimizer.plan import Plan, RunningQuery
 from optimizer.types import StreamSchema
+from runtime import counts
 from runtime.api import (
     Control,
     CreateQuery,
@@ -52,7 +53,7 @@ from runtime.events import (
 )
 from runtime.planner import Planner
 from runtime.retention import raise_floors
-from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState
+from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState, query_watermark
 
 SHOWN_QUERIES = 100
 
@@ -125,18 +126,17 @@ class Coordinator:
             raise NotFound(f"there is no stream {name!r}", reason="STREAM_NOT_FOUND", hint=f"known streams: {known}")
         return found
 
-    def record(self, id: str) -> QueryRecord:
-        uid = self.state.names.get(id)
-        if uid is None:
-            raise NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
-        return self.state.queries[uid]
+    def record(self, id: str, uid: str | None = None) -> QueryRecord:
+        """The latest query of that id; with a uid, the one that had it."""
+        found = self.state.queries.get(uid or self.state.names.get(id, ""))
+        if found is None or found.query.id != id:
+            which = f" with uid {uid!r}" if uid else ""
+            raise NotFound(f"there is no query {id!r}{which}", reason="QUERY_NOT_FOUND")
+        return found
 
     def watermark(self, query: RunningQuery) -> int | None:
         """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
-        streams = [self.state.streams[s] for s in query.query.streams if s in self.state.streams]
-        marks = [s.watermark for s in streams if not s.idle] or [s.watermark for s in streams]
-        known = [m for m in marks if m is not None]
-        return min(known) if known and len(known) == len(marks) else None
+        return query_watermark(self.state.streams, query)
 
     # -- the only place where state changes -----------------------------------------------------------------------
 
@@ -193,6 +193,7 @@ class Coordinator:
         s.epoch, s.executed, s.planned = event.epoch, s.plan, None
         s.next_bucket, s.next_source = event.next_bucket, event.next_source
         self._advance(planned, event)
+        s.counts, _ = counts.settle(s, s.streams, event.counts)
         gone = [s.joined.pop(b).file for b in event.stale]
         for bucket, views in event.views:
             ref = s.sources[bucket]
@@ -206,6 +207,7 @@ class Coordinator:
                 gone += [ref.file, *{v.file for v in ref.views if v.file != ref.file}]
             else:
                 gone.append(s.joined.pop(ref_id).file)
+        s.counts = counts.forget(s.counts, s.floors)
         s.letters += [(stream, event.epoch, letter) for stream, letter in event.letters]
         del s.letters[:-LETTERS_KEPT]
         for stage, seconds in event.seconds:

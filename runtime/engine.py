@@ -29,7 +29,7 @@ from typing import Any
 from optimizer import changelog
 from optimizer.describe import describe
 from optimizer.eager import create_delete
-from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.errors import AJoinError, FailedPrecondition, InternalError, InvalidRequest
 from optimizer.explain import explain_plan, explain_query
 from optimizer.optimize import Proposal
 from optimizer.plan import Plan, RunningQuery
@@ -171,6 +171,10 @@ class Engine:
     def _remove_debris(self) -> None:
         """Files that no committed epoch lists: left by a crash, or dropped just before one."""
         s = self.state
+        for epoch in sorted(s.segments):  # retention is not in the log: the oldest may be gone since the last snapshot
+            if self._results.has(s.segments[epoch]):
+                break
+            self._forget(epoch)
         keep = {r.file for r in s.sources.values()} | {r.file for r in s.joined.values()}
         keep |= {v.file for r in s.sources.values() for v in r.views}
         for path in self._store.directory.glob("*") if self._store.directory.exists() else ():
@@ -358,8 +362,9 @@ class Engine:
     def queries(self) -> list[QueryInfo]:
         return [self._query_info(r) for r in list(self.state.queries.values())]
 
-    def query(self, id: str) -> QueryInfo:
-        return self._query_info(self.coordinator.record(id))
+    def query(self, id: str, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one with that uid."""
+        return self._query_info(self.coordinator.record(id, uid))
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return [p for p in list(self.state.plans) if p.version > after_version]
@@ -371,10 +376,27 @@ class Engine:
             if stream in (None, name)
         ]
 
-    def read_results(self, id: str, after: Cursor | None = None, limit: int = 64) -> list[ResultBatch]:
-        """The next batches of the query's result log after the cursor (None: from the start of retention)."""
-        uid = self.coordinator.record(id).query.uid
-        return self._results.read(id, uid, dict(self.state.segments), after, limit)
+    def read_results(
+        self, id: str, after: Cursor | None = None, limit: int = 64, uid: str | None = None
+    ) -> list[ResultBatch]:
+        """The next batches of the query's result log after the cursor (None: from the start of retention).
+
+        An id can be used again after a deletion; `uid` says which of its queries is meant (None: the latest). A cursor
+        with lost rows behind it is refused with CURSOR_EXPIRED: nothing is skipped in silence.
+        """
+        uid = self.coordinator.record(id, uid).query.uid
+        while True:
+            segments = dict(self.state.segments)  # taken before looking at what expired: see _expire
+            gone = self.state.expired.get(uid)
+            if after is not None and gone is not None and after < gone:
+                raise expired(id, after, gone)
+            try:
+                return self._results.read(id, uid, segments, after, limit)
+            except FileNotFoundError as missing:
+                if all(epoch in self.state.segments for epoch in segments):
+                    raise InternalError(
+                        f"the result log of query {id!r} has lost {missing.filename}", reason="RESULTS_DAMAGED"
+                    ) from None
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""
@@ -527,13 +549,32 @@ class Engine:
     def _expire(self) -> None:
         """Results beyond the retention go; those of the newest epoch stay, or nobody could ever read them."""
         s = self.state
-        expired = set(self.coordinator.expired_segments())
+        old = set(self.coordinator.expired_segments())
         total = sum(x.bytes for segments in s.segments.values() for x in segments)
         for epoch in sorted(s.segments):
-            if epoch in expired or (total > self.config.retention_bytes and epoch < s.epoch):
-                gone = s.segments.pop(epoch)
-                total -= sum(x.bytes for x in gone)
-                self._results.drop(x.file for x in gone)
+            if epoch in old or (total > self.config.retention_bytes and epoch < s.epoch):
+                total -= sum(x.bytes for x in s.segments[epoch])
+                self._forget(epoch)
+
+    def _forget(self, epoch: int) -> None:
+        """Remove an epoch's results. Readers look in the opposite order, so they never miss that it happened."""
+        s = self.state
+        last: dict[str, int] = {}
+        for segment in s.segments[epoch]:
+            for entry in segment.entries:
+                last[entry.uid] = last.get(entry.uid, -1) + 1
+        for uid, sequence in last.items():
+            s.expired[uid] = max(Cursor(epoch, sequence), s.expired.get(uid, Cursor(0, 0)))
+        gone = s.segments.pop(epoch)
+        self._results.drop(x.file for x in gone)
+
+
+def expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"results of query {id!r} after the cursor {after.epoch}:{after.sequence} are older than the retention and gone",
+        reason="CURSOR_EXPIRED",
+        hint=f"start from the oldest that is kept, which is what follows {gone.epoch}:{gone.sequence}",
+    )
 
 
 def offset_text(offset: Offset) -> str:

@@ -18,15 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from optimizer.plan import changelog_set
+from runtime import counts
 from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
 from runtime.connectors.base import DeadLetter, Source
+from runtime.coordinator import advanced
 from runtime.events import EpochCommitted, EpochPlanned, StreamProgress
 from runtime.executor import Executor
 from runtime.operators.inputs import Directory
 from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
 from runtime.operators.rebuild import RebuildShared, run_rebuild
-from runtime.operators.sink import Segment
+from runtime.operators.segment import Segment, SegmentWriter
 from runtime.operators.source import SourceReport
 from runtime.physical import JoinSpec, OutputKey, Physical, SideSpec
 from runtime.querysets import bitset
@@ -76,6 +78,9 @@ class EpochRun:
             for report in self._join_stage(f"join {number + 1}", level, None, emit=True):
                 segments += [report.segment] if report.segment else []
         progress, letters = self.progress()
+        deltas = counts.summed(r.counts for r in self.joins)
+        closed = self._close_windows(progress, deltas)
+        segments += [closed] if closed else []
         known = self.state.joined.keys()
         return EpochCommitted(
             self.planned.epoch,
@@ -89,6 +94,7 @@ class EpochRun:
             transition.stale,
             tuple(segments),
             tuple((stage, round(seconds, 6)) for stage, seconds in self.seconds.items()),
+            deltas,
         )
 
     # -- before the data ------------------------------------------------------------------------------------------
@@ -273,6 +279,13 @@ class EpochRun:
         return 2 * self.next_bucket - 1
 
     # -- after the data -------------------------------------------------------------------------------------------
+
+    def _close_windows(self, progress: Iterable[StreamProgress], deltas: counts.Deltas) -> Segment | None:
+        """Rows of COUNT(*) queries, for the windows that close with this epoch."""
+        streams = {p.stream: advanced(self.state.streams[p.stream], self.planned, p) for p in progress}
+        _, rows = counts.settle(self.state, streams, deltas)
+        name = f"e{self.planned.epoch:010d}-counts.segment"
+        return counts.write(rows, self.state.running(), SegmentWriter(str(self.results), name))
 
     def progress(self) -> tuple[tuple[StreamProgress, ...], tuple[tuple[str, DeadLetter], ...]]:
         progress = []

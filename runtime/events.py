@@ -79,7 +79,7 @@ class EpochCommitted:
     """Written when everything the epoch made is in place; from here on it counts.
 
     `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
-    useless.
+    useless, `counts` what COUNT(*) queries found: (query, ((start of window, combinations), ...)).
     """
 
     epoch: int
@@ -93,6 +93,7 @@ class EpochCommitted:
     stale: tuple[int, ...]
     segments: tuple[Segment, ...]
     seconds: tuple[tuple[str, float], ...]
+    counts: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
 
 Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted

@@ -32,6 +32,7 @@ class ResultLog:
     def read(
         self, id: str, uid: str, segments: Mapping[int, Sequence[Segment]], after: Cursor | None, limit: int
     ) -> list[ResultBatch]:
+        """FileNotFoundError when retention removed a segment meanwhile."""
         out: list[ResultBatch] = []
         for epoch in sorted(e for e in segments if after is None or e >= after.epoch):
             mine = [(s, e) for s in segments[epoch] for e in s.entries if e.uid == uid]
@@ -39,10 +40,7 @@ class ResultLog:
                 cursor = Cursor(epoch, sequence)
                 if after is not None and cursor <= after:
                     continue
-                try:
-                    out.append(ResultBatch(id, cursor, self._load(segment, entry)))
-                except FileNotFoundError:
-                    break  # retention removed this epoch while we were reading
+                out.append(ResultBatch(id, cursor, self._load(segment, entry)))
                 if len(out) == limit:
                     return out
         return out
@@ -69,6 +67,9 @@ class ResultLog:
             data = f.read(entry.length)
         with pa.ipc.open_stream(data) as stream:
             return stream.read_next_batch()
+
+    def has(self, segments: Sequence[Segment]) -> bool:
+        return all((self.directory / s.file).exists() for s in segments)
 
     def drop(self, files: Iterable[str]) -> None:
         for name in files:

@@ -6,13 +6,14 @@ reader on another thread that took a reference sees one consistent value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.codec import plan_from_json, plan_to_json
 from optimizer.plan import Plan, RunningQuery
 from optimizer.types import StreamSchema
-from runtime.api import PlanEvent
+from runtime.api import Cursor, PlanEvent
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.codec import decode, encode, register
 from runtime.connectors.base import ConnectorSpec, DeadLetter
@@ -60,6 +61,8 @@ class QueryRecord:
 register(StreamState, QueryRecord, PlanEvent)
 
 SlotTable = dict[int, str]
+Counts = dict[str, dict[int, tuple[int, int]]]
+"""Per COUNT(*) query and start of window: (combinations so far, how often its row was delivered)."""
 
 
 @dataclass
@@ -67,7 +70,8 @@ class State:
     """`slots[version][group]`: slot tables of all plan versions that open buckets refer to.
 
     `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
-    a stream that was idle comes back and lowers the watermark.
+    a stream that was idle comes back and lowers the watermark. `expired[uid]`: the last place in the query's result log
+    that retention has removed.
     """
 
     epoch: int = 0
@@ -88,6 +92,8 @@ class State:
     planned: EpochPlanned | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     floors: dict[str, int] = field(default_factory=dict)
+    expired: dict[str, Cursor] = field(default_factory=dict)
+    counts: Counts = field(default_factory=dict)
 
     def running(self) -> dict[str, RunningQuery]:
         return {uid: r.query for uid, r in list(self.queries.items()) if r.running}
@@ -116,6 +122,12 @@ class State:
             "planned": encode(self.planned),
             "seconds": self.seconds,
             "floors": self.floors,
+            "expired": {uid: [c.epoch, c.sequence] for uid, c in self.expired.items()},
+            "counts": [
+                [uid, start, count, delivered]
+                for uid, windows in self.counts.items()
+                for start, (count, delivered) in windows.items()
+            ],
         }
 
     @staticmethod
@@ -123,6 +135,9 @@ class State:
         slots: dict[int, dict[int, SlotTable]] = {}
         for version, group, table in value["slots"]:
             slots.setdefault(version, {})[group] = dict(table)
+        counts: Counts = {}
+        for uid, start, count, delivered in value["counts"]:
+            counts.setdefault(uid, {})[start] = (count, delivered)
         return State(
             epoch=value["epoch"],
             next_bucket=value["next_bucket"],
@@ -142,4 +157,14 @@ class State:
             planned=decode(value["planned"]),
             seconds=dict(value["seconds"]),
             floors=dict(value["floors"]),
+            expired={uid: Cursor(*place) for uid, place in value["expired"].items()},
+            counts=counts,
         )
+
+
+def query_watermark(streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:
+    """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
+    mine = [streams[s] for s in query.query.streams if s in streams]
+    marks = [s.watermark for s in mine if not s.idle] or [s.watermark for s in mine]
+    known = [m for m in marks if m is not None]
+    return min(known) if known and len(known) == len(marks) else None

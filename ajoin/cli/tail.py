@@ -12,6 +12,7 @@ from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import GrowingTable
 from ajoin.replay.output import json_rows
 from ajoin.results import Cursor
+from runtime.factorized import expand
 
 
 class Begin(StrEnum):
@@ -42,7 +43,7 @@ def tail(
     with client(server) as ajoin:
         outputs = ajoin.query(query).outputs
         for item in ajoin.subscribe(query, start=begin.value, cursor=place, follow=follow):
-            rows = item.table
+            rows = expand(item.table)
             if left is not None:
                 rows = rows.slice(0, left)
                 left -= rows.num_rows

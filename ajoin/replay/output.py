@@ -18,6 +18,8 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from runtime.api import PlanEvent, QueryInfo, ResultBatch
+from runtime.counts import REVISION
+from runtime.factorized import expand
 
 RESULTS, QUERIES, REPORT = "results.jsonl", "queries.json", "report.json"
 
@@ -55,23 +57,28 @@ class ResultWriter:
         self.rows = 0
 
     def write(self, batch: ResultBatch, outputs: Sequence[str]) -> None:
-        for row in json_rows(batch.rows, outputs):
+        """Factorized results are written as the rows they stand for."""
+        table = expand(batch.rows)
+        for row in json_rows(table, outputs):
             line = {"query": batch.query_id, **row}
             self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
-        self.rows += batch.rows.num_rows
+        self.rows += table.num_rows
 
 
 def json_rows(rows: pa.RecordBatch | pa.Table, outputs: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows as {"window_start", "window_end", "revision", "row"}, in the values of JSON.
 
     `outputs` names the query's own columns, in its order. Selecting a window bound adds no second column to
-    `rows`, but it is part of the query's row like everything else that was selected.
+    `rows`, but it is part of the query's row like everything else that was selected. Only COUNT(*) queries
+    have revisions; a row of a join never changes.
     """
     columns = {name: _values(rows.column(i)) for i, name in enumerate(rows.schema.names)}
     chosen = [columns[name] for name in outputs]
+    own = REVISION in columns and REVISION not in outputs  # a join may select a column of that name
+    revisions = columns[REVISION] if own else [0] * rows.num_rows
     for i, (start, end) in enumerate(zip(columns["window_start"], columns["window_end"], strict=True)):
         row = {name: values[i] for name, values in zip(outputs, chosen, strict=True)}
-        yield {"window_start": start, "window_end": end, "revision": 0, "row": row}
+        yield {"window_start": start, "window_end": end, "revision": revisions[i], "row": row}
 
 
 def write_queries(folder: Path, queries: list[QueryInfo]) -> None:

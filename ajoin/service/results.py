@@ -8,6 +8,10 @@ by then.
 A batch too large for one message travels in pieces; a piece's cursor is the place of the batch before plus
 the number of rows already sent, so even a client that leaves in the middle of a batch can go on exactly
 there.
+
+A subscription belongs to one query, found by its uid after the first look: when that is deleted and its id
+given to another, the subscription still gets the rest of its own rows. Rows that leave the retention before
+a subscriber has read them end its stream with CURSOR_EXPIRED.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ class ResultService(rpc.ResultServiceServicer):
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> AsyncIterator[pb.SubscribeResponse]:
         require("query_id", request.query_id)
-        view = self._view(request.query_id)
+        view = self._view(request.query_id, request.uid)
         uid = view.info.uid
         place = _begin(request, view.epoch)
         said: tuple[object, object] | None = None
@@ -59,9 +63,7 @@ class ResultService(rpc.ResultServiceServicer):
             yield pb.SubscribeResponse(progress=_progress(view, place))
         while True:
             changed = self._pulse.next()
-            view = self._view(request.query_id)
-            if view.info.uid != uid:  # deleted, and its id given to another query
-                return
+            view = self._view(request.query_id, uid)
             if view.state in (State.STOPPING, State.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
             while batches := await asyncio.to_thread(self._read, view.info, place):
@@ -79,18 +81,17 @@ class ResultService(rpc.ResultServiceServicer):
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
             await changed.wait()
 
-    def _view(self, id: str) -> _View:
+    def _view(self, id: str, uid: str) -> _View:
         state, epoch = self._platform.state, self._platform.epoch
-        return _View(self._platform.query(id), epoch, state)
+        return _View(self._platform.query(id, uid or None), epoch, state)
 
     def _read(self, query: QueryInfo, place: Cursor) -> list[pb.ResultBatch]:
         after = api.Cursor(place.epoch, place.sequence) if place != BEGINNING else None
         pieces: list[pb.ResultBatch] = []
-        for batch in self._platform.read_results(query.id, after, READ_AHEAD):
+        for batch in self._platform.read_results(query.id, after, READ_AHEAD, query.uid):
             pieces += _pieces(batch, place)
             place = Cursor(batch.cursor.epoch, batch.cursor.sequence)
-        # The log is found by id. If the id still means our query now, these were its rows.
-        return pieces if self._platform.query(query.id).uid == query.uid else []
+        return pieces
 
 
 def _begin(request: pb.SubscribeRequest, epoch: int) -> Cursor:

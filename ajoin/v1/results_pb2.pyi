@@ -84,12 +84,15 @@ class SubscribeRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     STOP_WHEN_CAUGHT_UP_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """(Required) Its id."""
     start: Global___StartPosition.ValueType
     """A named place."""
     stop_when_caught_up: _builtins.bool
     """(Optional) End the stream once everything committed when the call arrived has been sent. False: follow the query."""
+    uid: _builtins.str
+    """(Optional) Of the queries that had this id one after the other, the one with this uid. Empty: the latest."""
     @_builtins.property
     def after(self) -> Global___Cursor:
         """After what this cursor has seen."""
@@ -101,10 +104,11 @@ class SubscribeRequest(_message.Message):
         start: Global___StartPosition.ValueType = ...,
         after: Global___Cursor | None = ...,
         stop_when_caught_up: _builtins.bool = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin", b"begin", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin", b"begin", "query_id", b"query_id", "start", b"start", "stop_when_caught_up", b"stop_when_caught_up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "begin", b"begin", "query_id", b"query_id", "start", b"start", "stop_when_caught_up", b"stop_when_caught_up", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_begin: _TypeAlias = _typing.Literal["start", "after"]  # noqa: Y015
     _WhichOneofArgType_begin: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015

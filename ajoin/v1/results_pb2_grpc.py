@@ -48,7 +48,8 @@ class ResultServiceServicer:
 
     def Subscribe(self, request, context):
         """Streams the query's rows as they are committed, with progress markers in between. Ends when the query is deleted and
-        everything was sent. Reconnecting with the last cursor seen misses nothing and repeats nothing.
+        everything was sent, also when its id is used again meanwhile. Reconnecting with the last cursor seen misses nothing
+        and repeats nothing; if rows after that cursor have left the retention, FAILED_PRECONDITION with CURSOR_EXPIRED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

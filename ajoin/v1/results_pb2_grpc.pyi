@@ -35,7 +35,8 @@ class ResultServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ResultServiceAsyncStub: ...
     Subscribe: _grpc.UnaryStreamMultiCallable[_results_pb2.SubscribeRequest, _results_pb2.SubscribeResponse]
     """Streams the query's rows as they are committed, with progress markers in between. Ends when the query is deleted and
-    everything was sent. Reconnecting with the last cursor seen misses nothing and repeats nothing.
+    everything was sent, also when its id is used again meanwhile. Reconnecting with the last cursor seen misses nothing
+    and repeats nothing; if rows after that cursor have left the retention, FAILED_PRECONDITION with CURSOR_EXPIRED.
     """
 
 @_typing.type_check_only
@@ -45,7 +46,8 @@ class ResultServiceAsyncStub(ResultServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Subscribe: _aio.UnaryStreamMultiCallable[_results_pb2.SubscribeRequest, _results_pb2.SubscribeResponse]  # type: ignore[assignment]
     """Streams the query's rows as they are committed, with progress markers in between. Ends when the query is deleted and
-    everything was sent. Reconnecting with the last cursor seen misses nothing and repeats nothing.
+    everything was sent, also when its id is used again meanwhile. Reconnecting with the last cursor seen misses nothing
+    and repeats nothing; if rows after that cursor have left the retention, FAILED_PRECONDITION with CURSOR_EXPIRED.
     """
 
 class ResultServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -58,7 +60,8 @@ class ResultServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_results_pb2.SubscribeResponse], _abc.AsyncIterator[_results_pb2.SubscribeResponse]]:
         """Streams the query's rows as they are committed, with progress markers in between. Ends when the query is deleted and
-        everything was sent. Reconnecting with the last cursor seen misses nothing and repeats nothing.
+        everything was sent, also when its id is used again meanwhile. Reconnecting with the last cursor seen misses nothing
+        and repeats nothing; if rows after that cursor have left the retention, FAILED_PRECONDITION with CURSOR_EXPIRED.
         """
 
 def add_ResultServiceServicer_to_server(servicer: ResultServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

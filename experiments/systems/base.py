@@ -64,6 +64,8 @@ class System:
     """One worker process, started on demand. Subclasses say how to start it and what to send."""
 
     layout = "chunks"
+    pays_for_starting = False
+    """Does every run plan, generate code and start tasks anew? Then the driver subtracts the warm-up run."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name, self.log = name, log

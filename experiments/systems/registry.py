@@ -40,12 +40,15 @@ class KernelSystem(System):
 
 
 class SparkSystem(System):
+    pays_for_starting = True
+
     def command(self) -> list[str]:
         return [sys.executable, "-m", "experiments.systems.spark_worker"]
 
 
 class FlinkSystem(System):
     layout = "readers"
+    pays_for_starting = True
 
     def command(self) -> list[str]:
         install_flink()

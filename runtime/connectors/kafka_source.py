@@ -63,7 +63,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LEAST = {"json": 2_000, "arrow": 4}
 """Messages that are worth a task of their own."""
 _MOST = {"json": 200_000, "arrow": 1_000}
-_ASK_MS = 5_000
+_ASK_MS = 2_000
 """How long the driver waits for an answer. It serves all streams, so not long."""
 _PAUSES_MS = (500, 30_000)
 _UNKNOWN_TOPIC = 3
@@ -150,7 +150,7 @@ class KafkaSource:
         """Asks the cluster, once, when the stream is created; so a wrong address or topic is refused there."""
         c = self._config
         try:
-            with admin(c.connection, _ASK_MS) as client:
+            with admin(c.connection, min(_ASK_MS, c.timeout_ms)) as client:
                 topic = describe(client, c.topic)
                 if topic is None:
                     raise NotFound(
@@ -193,7 +193,7 @@ class KafkaSource:
             return start
         c = self._config
         try:
-            with admin(c.connection, _ASK_MS) as client:
+            with admin(c.connection, min(_ASK_MS, c.timeout_ms)) as client:
                 topic = describe(client, c.topic)
                 if topic is None:
                     return self._later(start, now_ms, f"there is no topic {c.topic!r}")

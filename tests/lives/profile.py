@@ -23,6 +23,10 @@ class Profile:
     rows: int = 18_000
     selective: float = 0.35
     """Chance, per source of a query, to have a condition of its own."""
+    counted: float = 0.2
+    """Chance, per query, to be a COUNT(*)."""
+    factorized: float = 0.2
+    """Chance, per other query, to be EMIT FACTORIZED."""
     one_group: bool = False
     """All queries are forced into one group, so that its query sets need more than one word."""
     early: float = 0.65

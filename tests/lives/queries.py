@@ -165,7 +165,16 @@ def _sql(
         conditions.append("1 = 1")
     style = _commas if chance(rng, 0.4) else _joins
     clauses = style(rng, sources, edges, conditions)
-    return f"SELECT {_select(rng, columns)} FROM {clauses} {window}"
+    if chance(rng, profile.counted):
+        return f"SELECT {_count(rng)} FROM {clauses} {window}"
+    emit = " EMIT FACTORIZED" if chance(rng, profile.factorized) else ""
+    return f"SELECT {_select(rng, columns)} FROM {clauses} {window}{emit}"
+
+
+def _count(rng: Random) -> str:
+    bounds = ("window_start, {}", "{}, window_end", "{}, window_end AS until, window_start")
+    around = pick(rng, bounds) if chance(rng, 0.3) else "{}"
+    return around.format("COUNT(*) AS n" if chance(rng, 0.5) else "COUNT(*)")
 
 
 def _named(rng: Random, alias: str, stream: str) -> str:

@@ -235,3 +235,25 @@ def test_shares_of_the_queries_add_up_to_the_cost_of_the_plan():
     assert sum(found.shared.values()) == pytest.approx(found.cost)
     assert found.cost < found.unshared
     assert set(found.combinations) == {n.name for n in plan.nodes}
+
+
+def test_a_new_query_is_judged_by_others_with_the_same_selection():
+    rng = random.Random(1)
+    world = similar_world(rng, 0, 1.0)
+    world.add("old", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.0, 0.1), (0.0, 1.0)])
+    optimizer, stats, plan = started(world, rng)
+    new = world.add("new", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.0, 0.1), (0.0, 1.0)])
+    plan = optimizer.create_delete(plan, world.queries, [new], [], stats)
+    found = optimizer.estimate(plan, world.queries, stats)
+    assert found.alone["new"] == found.alone["old"]
+    assert found.shared["new"] == pytest.approx(found.alone["new"] / 2)
+
+
+def test_an_id_used_again_for_another_query_is_not_mistaken_for_the_old_one():
+    rng = random.Random(1)
+    world = similar_world(rng, 0, 1.0)
+    stats, optimizer = StatisticsModel(), CostBasedOptimizer()
+    for streams in (["S0", "S1"], ["S2", "S3"]):
+        rq = world.add("again", streams, [(0, "k0", 1, "k1")], [(0.0, 1.0)] * 2)
+        plan = optimizer.create_delete(Plan(), {}, [rq], [])
+        assert optimizer.optimize(plan, {rq.uid: rq}, stats, "full", force=True).cost_before > 0

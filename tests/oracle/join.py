@@ -33,18 +33,39 @@ def windowed_join(
     query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
 ) -> Counter[ResultRow]:
     """The bag of rows of all windows with start >= active_from. `tuples` is per stream."""
-    selected = {s.alias: _selected(query, s, tuples[s.stream]) for s in query.sources}
     result: Counter[ResultRow] = Counter()
+    for window, combination in combinations(query, tuples, active_from):
+        rows = {alias: t.row for alias, t in combination.items()}
+        row = {o.name: evaluate(o.expr, rows, window) for o in query.outputs}
+        result[freeze(*window, row)] += 1
+    return result
+
+
+def arrivals(
+    query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
+) -> dict[int, Counter[tuple[int, int]]]:
+    """Per epoch, how many combinations of each window got their last tuple in it."""
+    found: dict[int, Counter[tuple[int, int]]] = {}
+    for window, combination in combinations(query, tuples, active_from):
+        epoch = max(t.epoch for t in combination.values())
+        found.setdefault(epoch, Counter())[window] += 1
+    return found
+
+
+def combinations(
+    query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
+) -> Iterator[tuple[tuple[int, int], Mapping[str, Tuple]]]:
+    """Every window with every combination in it that passes all conditions."""
+    selected = {s.alias: _selected(query, s, tuples[s.stream]) for s in query.sources}
     for start in _window_starts(query, selected[query.sources[0].alias]):
         if active_from is not None and start < active_from:
             continue
         window = (start, start + query.window.size_ms)
         inside = {a: [t for t in ts if window[0] <= t.time < window[1]] for a, ts in selected.items()}
         for combination in _combinations(query, _connected_order(query), inside, {}):
-            if all(evaluate(r, combination) is True for r in query.residual):
-                row = {o.name: evaluate(o.expr, combination, window) for o in query.outputs}
-                result[freeze(*window, row)] += 1
-    return result
+            rows = {alias: t.row for alias, t in combination.items()}
+            if all(evaluate(r, rows) is True for r in query.residual):
+                yield window, combination
 
 
 def _selected(query: JoinQuery, source: Source, tuples: Sequence[Tuple]) -> list[Tuple]:
@@ -78,24 +99,24 @@ def _combinations(
     query: JoinQuery,
     order: Sequence[str],
     inside: Mapping[str, Sequence[Tuple]],
-    bound: dict[str, Mapping[str, Any]],
-) -> Iterator[dict[str, Mapping[str, Any]]]:
+    bound: dict[str, Tuple],
+) -> Iterator[dict[str, Tuple]]:
     if len(bound) == len(order):
         yield bound
         return
     alias = order[len(bound)]
     for t in inside[alias]:
-        extended = {**bound, alias: t.row}
+        extended = {**bound, alias: t}
         if all(_holds(p, extended) for p in query.equi if alias in (p.left.alias, p.right.alias)):
             yield from _combinations(query, order, inside, extended)
 
 
-def _holds(predicate: EquiPredicate, bound: Mapping[str, Mapping[str, Any]]) -> bool:
+def _holds(predicate: EquiPredicate, bound: Mapping[str, Tuple]) -> bool:
     """True as long as one side is not bound yet: the predicate is tested again when it is."""
     left, right = predicate.left, predicate.right
     if left.alias not in bound or right.alias not in bound:
         return True
-    a, b = bound[left.alias][left.column], bound[right.alias][right.column]
+    a, b = bound[left.alias].row[left.column], bound[right.alias].row[right.column]
     if a is None or b is None:
         return False
     return float(a) == float(b) if predicate.type == "DOUBLE" else a == b

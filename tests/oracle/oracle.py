@@ -13,6 +13,10 @@ Deletion. A deleted query owes the rows of every window with end <= active_until
 had arrived by then (`rows`). Rows of later windows made from those same tuples may have been delivered
 (`optional`); anything else may not. With no watermark on one of its streams it owes nothing.
 
+COUNT(*). What such a query delivers depends on when its windows close, which is known exactly, also for a query
+that is deleted later (`counts.py`): its `rows` carry their revision, and nothing is optional. It is taken for
+granted that watermarks go to infinity at the end, as in `ajoin replay`. EMIT FACTORIZED changes no row.
+
 `force`, `scale`, `optimize` and `restart` lines never change a row: here they do not exist.
 """
 
@@ -26,8 +30,9 @@ from pathlib import Path
 from optimizer.errors import AJoinError, AlreadyExists, NotFound
 from optimizer.query import JoinQuery
 from optimizer.types import Column, ColumnType, StreamSchema
+from tests.oracle.counts import count_rows
 from tests.oracle.decode import DeadLetter, decode
-from tests.oracle.join import Tuple, windowed_join
+from tests.oracle.join import Tuple, arrivals, windowed_join
 from tests.oracle.rows import ResultRow
 from tests.oracle.scenario import Epoch, Line, epochs_of
 
@@ -45,6 +50,8 @@ class ExpectedQuery:
     active_until: int | None
     rows: Counter[ResultRow]
     optional: Counter[ResultRow]
+    counts: bool = False
+    """Are these rows of a COUNT(*) query, frozen with their revision?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,8 @@ class _Life:
     active_until: int | None = None
     deleted_before: int | None = None
     """The first epoch that runs without the query; None while it is running."""
+    watermarks: dict[int, int | None] = field(default_factory=dict)
+    """As every epoch it took part in left it."""
 
 
 class _World:
@@ -146,6 +155,9 @@ class _World:
             self._stream(stream)
         for name, state in self.streams.items():
             state.end([ts for stream, ts in epoch.watermarks if stream == name])
+        for life in self.queries.values():
+            if life.deleted_before is None:
+                life.watermarks[number] = self._watermark(life)
 
     def _control(self, epoch: int, line: Line) -> None:
         if "stream" in line:
@@ -186,9 +198,12 @@ class _World:
         life = self.queries.get(id)
         if life is None or life.deleted_before is not None:
             raise NotFound(f"query {id} is not running", reason="QUERY_NOT_FOUND")
-        watermarks = [self.streams[s].watermark for s in life.query.streams]
-        life.active_until = None if None in watermarks else min(w for w in watermarks if w is not None)
+        life.active_until = self._watermark(life)
         life.deleted_before = epoch
+
+    def _watermark(self, life: _Life) -> int | None:
+        watermarks = [self.streams[s].watermark for s in life.query.streams]
+        return None if None in watermarks else min(w for w in watermarks if w is not None)
 
     def _stream(self, name: str) -> _Stream:
         if name not in self.streams:
@@ -197,14 +212,19 @@ class _World:
 
     def expected(self, life: _Life) -> ExpectedQuery:
         seen = {name: _before(s.accepted, life.deleted_before) for name, s in self.streams.items()}
+        state = "RUNNING" if life.deleted_before is None else "DELETED"
+        about = (life.id, life.query.sql, state, life.active_from, life.active_until)
+        if life.query.counts:
+            found = arrivals(life.query, seen, life.active_from)
+            counted = count_rows(life.query, found, life.watermarks, flushed=state == "RUNNING")
+            return ExpectedQuery(*about, counted, Counter(), counts=True)
         rows = windowed_join(life.query, seen, life.active_from)
         optional: Counter[ResultRow] = Counter()
         if life.deleted_before is not None:
             until = life.active_until
             optional = Counter({r: n for r, n in rows.items() if until is None or r[1] > until})
             rows -= optional
-        state = "RUNNING" if life.deleted_before is None else "DELETED"
-        return ExpectedQuery(life.id, life.query.sql, state, life.active_from, life.active_until, rows, optional)
+        return ExpectedQuery(*about, rows, optional)
 
 
 def _before(tuples: Sequence[Tuple], epoch: int | None) -> list[Tuple]:

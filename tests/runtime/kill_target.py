@@ -1,9 +1,9 @@
-"""The victim of test_kill: an engine on three generators that says after every epoch that it has committed it.
+"""The victim of test_kill: an engine on three generators that runs one epoch for every line it reads.
 
     python -m tests.runtime.kill_target DIRECTORY
 
-Queries come and the plan changes at fixed epochs; after a restart it does what is still to be done. It ends when the
-generators have nothing more to give.
+It says "open" before it opens its state directory, and the number of every epoch it has committed. Queries come and the
+plan changes at fixed epochs; after a restart it does what is still to be done.
 """
 
 from __future__ import annotations
@@ -77,16 +77,21 @@ def changes(engine: Engine) -> list[Control]:
     return due
 
 
-def run(engine: Engine) -> None:
-    while True:
-        for outcome in engine.apply(changes(engine)):
-            if isinstance(outcome, AJoinError):
-                raise outcome
-        if not engine.has_input():
-            return
-        engine.run_epoch()
-        print(engine.epoch, flush=True)
+def step(engine: Engine) -> bool:
+    """What is due, and one epoch; False when the generators have nothing more to give."""
+    for outcome in engine.apply(changes(engine)):
+        if isinstance(outcome, AJoinError):
+            raise outcome
+    if not engine.has_input():
+        return False
+    engine.run_epoch()
+    return True
 
 
 if __name__ == "__main__":
-    run(open_engine(Path(sys.argv[1])))
+    print("open", flush=True)
+    victim = open_engine(Path(sys.argv[1]))
+    print(victim.epoch, flush=True)
+    for _ in sys.stdin:
+        step(victim)
+        print(victim.epoch, flush=True)

@@ -1,7 +1,8 @@
 """kill -9, again and again, at random moments: in the end the result log holds a batch join's rows, each once.
 
-The victim (kill_target.py) runs in a process of its own and says when it has committed an epoch. The killer waits for a
-random number of epochs and then a random moment longer, so that it hits planning, tasks, commits, clean-up and recovery alike.
+The victim (kill_target.py) runs in a process of its own, one epoch for every line it is sent. The killer sends a random
+number of lines, waits for all answers but the last, and then a random moment longer: so it hits planning, tasks,
+commits, clean-up and recovery alike.
 """
 
 from __future__ import annotations
@@ -21,30 +22,35 @@ from ajoin.sql import parse_query
 from runtime.connectors.generator import GeneratorSource, parse_config
 from tests.oracle import freeze
 from tests.oracle.join import Tuple, windowed_join
-from tests.runtime.kill_target import BATCH, CREATED, SQL, TUPLES, generator, open_engine, run, schema
+from tests.runtime.kill_target import BATCH, CREATED, SQL, TUPLES, generator, open_engine, schema, step
 from tests.runtime.rig import plain
 
 KILLS = 6
 
 
-def start(directory):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.runtime.kill_target", str(directory)], stdout=subprocess.PIPE, text=True
+def kill_in_epoch(directory, epochs, seconds):
+    """Start the victim and kill it inside the last of so many epochs (0: while it opens); what it had time to tell."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.kill_target", str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-
-
-def kill_after(child, epochs, seconds):
-    """SIGKILL some seconds after the child has committed so many epochs; the numbers it had time to tell."""
-    told = []
-    for line in child.stdout:
-        told.append(int(line))
-        if len(told) == epochs:
-            break
-    threading.Event().wait(seconds)
-    os.kill(child.pid, signal.SIGKILL)
-    told += [int(line) for line in child.stdout.read().split()]
-    assert child.wait() == -signal.SIGKILL, "the child had already ended"
-    return told
+    try:
+        assert child.stdout.readline() == "open\n"
+        told = []
+        for _ in range(epochs):
+            told.append(int(child.stdout.readline()))
+            child.stdin.write("epoch\n")
+            child.stdin.flush()
+        threading.Event().wait(seconds)
+        os.kill(child.pid, signal.SIGKILL)
+        told += [int(line) for line in child.stdout.read().split()]
+        assert child.wait() == -signal.SIGKILL
+        return told
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def tuples(name):
@@ -74,17 +80,11 @@ def delivered(engine, id):
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
 def test_killed_again_and_again_and_every_row_exactly_once(tmp_path, seed):
     rng = Random(seed)
-    told = []
-    for _ in range(KILLS):
-        child = start(tmp_path)
-        try:
-            told.append(kill_after(child, rng.randint(0, 4), rng.uniform(0, 0.06)))
-        finally:
-            child.kill()
-            child.communicate()
+    told = [kill_in_epoch(tmp_path, rng.randint(0, 4), rng.uniform(0, 0.04)) for _ in range(KILLS)]
     engine = open_engine(tmp_path)
     committed = engine.epoch
-    run(engine)
+    while step(engine):
+        pass
 
     assert all(numbers == sorted(numbers) for numbers in told)
     assert max((n for numbers in told for n in numbers), default=0) <= committed, "what was told was on disk"
