@@ -138,8 +138,9 @@ class Client:
         request = queries_pb2.DeleteQueryRequest(query_id=id, request_id=request_id or new_request_id())
         return convert.query_from_pb(self._call(self._queries.DeleteQuery, request).query)
 
-    def query(self, id: str) -> QueryInfo:
-        response = self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id))
+    def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one that had this uid."""
+        response = self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id, uid=uid or ""))
         return convert.query_from_pb(response.query)
 
     def queries(self, *, page_size: int = 100) -> Iterator[QueryInfo]:
@@ -216,10 +217,12 @@ class Client:
         timeout: float | None = None,
     ) -> Results:
         """Rows in one piece: all committed by now, the first `limit`, or all until the watermark `until`."""
-        outputs = self.query(id).outputs
-        collector = Collector(outputs, cursor, limit, until)
+        info = self.query(id, uid=uid)
+        collector = Collector(info.outputs, cursor, limit, until)
         follow = limit is not None or until is not None
-        for item in self.subscribe(id, start=start, cursor=cursor, uid=uid, follow=follow, progress=True, timeout=timeout):
+        for item in self.subscribe(
+            id, start=start, cursor=cursor, uid=info.uid, follow=follow, progress=True, timeout=timeout
+        ):
             if collector.take(item):
                 break
         return collector.results

@@ -56,6 +56,7 @@ from runtime.retention import raise_floors
 from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState, query_watermark
 
 SHOWN_QUERIES = 100
+DELETED_KEPT = 10_000
 
 
 class Coordinator:
@@ -177,6 +178,7 @@ class Coordinator:
             s.names[added.query.id] = uid
         for ended in event.ended:
             s.queries[ended.uid] = replace(s.queries[ended.uid], running=False, active_until=ended.active_until)
+        self._forget_deleted()
         for p in s.plan.placements:
             if s.queries[p.uid].group != p.group:
                 s.queries[p.uid] = replace(s.queries[p.uid], group=p.group)
@@ -184,6 +186,15 @@ class Coordinator:
         text = plan_summary(s)
         s.plans.append(PlanEvent(s.plan.version, s.epoch + 1, event.changes, text))
         del s.plans[:-PLANS_KEPT]
+
+    def _forget_deleted(self) -> None:
+        """Of queries that were deleted, only the latest are remembered."""
+        s = self.state
+        over = len(s.queries) - len(s.plan.placements) - DELETED_KEPT
+        for uid in [u for u, r in s.queries.items() if not r.running][: max(over, 0)]:
+            id = s.queries.pop(uid).query.id
+            if s.names.get(id) == uid:
+                del s.names[id]
 
     def _commit(self, event: EpochCommitted) -> tuple[str, ...]:
         s = self.state

@@ -400,7 +400,7 @@ class Engine:
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""
-        ids = {uid: r.query.id for uid, r in self.state.queries.items()}
+        ids = {uid: r.query.id for uid, r in list(self.state.queries.items())}
         yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
 
     def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
@@ -571,7 +571,7 @@ class Engine:
 
 def expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:
     return FailedPrecondition(
-        f"results of query {id!r} after the cursor {after.epoch}:{after.sequence} are older than the retention and gone",
+        f"results of query {id!r} that follow the cursor {after.epoch}:{after.sequence} have left the retention",
         reason="CURSOR_EXPIRED",
         hint=f"start from the oldest that is kept, which is what follows {gone.epoch}:{gone.sequence}",
     )

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from optimizer import expressions as ex
 from optimizer.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
 from optimizer.query import ROWS, Output, Window
 from optimizer.types import ColumnType, StreamSchema
 from runtime.kernels.hashing import exact
+from runtime.packed import Packed
 from runtime.predicate_index import Selection
 
 IndexKey = tuple[tuple[str, ColumnType], ...]
@@ -125,9 +127,17 @@ class Physical:
     levels: tuple[tuple[JoinSpec, ...], ...]
     uses: Mapping[tuple[str, OutputKey], frozenset[str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def joins(self) -> tuple[JoinSpec, ...]:
         return tuple(j for level in self.levels for j in level)
+
+    @cached_property
+    def packed_joins(self) -> Packed[Mapping[str, JoinSpec]]:
+        return Packed({j.name: j for j in self.joins})
+
+    @cached_property
+    def packed_sources(self) -> Packed[Mapping[str, SourceSpec]]:
+        return Packed(self.sources)
 
 
 def source_sides(spec: JoinSpec, joins: Mapping[str, JoinSpec]) -> dict[Leaf, SideSpec]:

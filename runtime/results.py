@@ -51,7 +51,9 @@ class ResultLog:
             for entry in segment.entries:
                 number = sequence.get(entry.uid, 0)
                 sequence[entry.uid] = number + 1
-                yield ResultBatch(ids[entry.uid], Cursor(epoch, number), self._load(segment, entry))
+                yield ResultBatch(
+                    ids.get(entry.uid, entry.uid.rpartition("#")[0]), Cursor(epoch, number), self._load(segment, entry)
+                )
 
     def by_query(self, epoch: int, segments: Sequence[Segment]) -> Iterator[QueryTable]:
         entries: dict[str, list[pa.RecordBatch]] = {}

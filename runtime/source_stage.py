@@ -16,7 +16,7 @@ from runtime.buckets.file import BucketStore
 from runtime.connectors.base import Read, Source
 from runtime.executor import Executor
 from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
-from runtime.physical import Physical, SourceSpec
+from runtime.physical import Physical
 from runtime.state import StreamState
 
 
@@ -58,7 +58,8 @@ class SourceStage:
         tasks = self.tasks(sources)
         if not tasks:
             return []
-        nobody = {t.stream: SourceSpec(self.streams[t.stream].schema, (), (), ()) for t in tasks}
-        specs = {s: self.physical.sources.get(s, nobody[s]) for s in nobody}
-        shared = SourceShared(self.store, self.physical.version, self.epoch, specs, self.key, self.floors)
+        schemas = {t.stream: self.streams[t.stream].schema for t in tasks}
+        shared = SourceShared(
+            self.store, self.physical.version, self.epoch, self.physical.packed_sources, schemas, self.key, self.floors
+        )
         return executor.run(f"epoch {self.epoch}: source", run_source, shared, tasks)

@@ -21,7 +21,7 @@ from runtime.events import EpochPlanned
 from runtime.operators.sink import Segment
 
 LETTERS_KEPT = 1000
-PLANS_KEPT = 1000
+PLANS_KEPT = 300
 
 
 @dataclass(frozen=True, slots=True)

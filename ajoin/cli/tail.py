@@ -33,6 +33,9 @@ def tail(
         str | None,
         typer.Option("--cursor", help="Go on after this place (epoch:sequence).", metavar="CURSOR"),
     ] = None,
+    uid: Annotated[
+        str | None, typer.Option("--uid", help="Of the queries that had this id, the one with this uid.")
+    ] = None,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -41,14 +44,14 @@ def tail(
     left = limit
     table: GrowingTable | None = None
     with client(server) as ajoin:
-        outputs = ajoin.query(query).outputs
-        for item in ajoin.subscribe(query, start=begin.value, cursor=place, follow=follow):
+        info = ajoin.query(query, uid=uid)
+        for item in ajoin.subscribe(query, start=begin.value, cursor=place, uid=info.uid, follow=follow):
             rows = expand(item.table)
             if left is not None:
                 rows = rows.slice(0, left)
                 left -= rows.num_rows
             if as_json:
-                for row in json_rows(rows, outputs):
+                for row in json_rows(rows, info.outputs):
                     print_json(row)
             elif rows.num_rows:
                 table = table or GrowingTable(console(), rows.schema.names)

@@ -59,7 +59,8 @@ class QueryService(rpc.QueryServiceServicer):
 
     async def GetQuery(self, request: pb.GetQueryRequest, context: Any) -> pb.GetQueryResponse:
         require("query_id", request.query_id)
-        return pb.GetQueryResponse(query=convert.query_to_pb(self._platform.query(request.query_id)))
+        info = self._platform.query(request.query_id, request.uid or None)
+        return pb.GetQueryResponse(query=convert.query_to_pb(info))
 
     async def ListQueries(self, request: pb.ListQueriesRequest, context: Any) -> pb.ListQueriesResponse:
         size = clamp("page_size", request.page_size, default=100, most=1000)

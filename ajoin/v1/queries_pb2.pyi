@@ -363,16 +363,20 @@ class GetQueryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_ID_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
-    """(Required) Its id. When the id was used more than once: the latest."""
+    """(Required) Its id."""
+    uid: _builtins.str
+    """(Optional) Of the queries that had this id one after the other, the one with this uid. Empty: the latest."""
     def __init__(
         self,
         *,
         query_id: _builtins.str = ...,
+        uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_id", b"query_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_id", b"query_id", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -121,8 +121,9 @@ def _settle(client: Any, place: Any, piece: Piece, taken: Taken, patience: _Pati
     A log that is too short can be one that is still being recovered, so that verdict takes all the time there
     is; expiry is never taken back, so that one is immediate.
     """
-    first = client.beginning_offsets([place], timeout_ms=2_000)[place]
-    end = client.end_offsets([place], timeout_ms=2_000)[place]
+    ask_ms = min(2_000, int(patience.limit * 1000))
+    first = client.beginning_offsets([place], timeout_ms=ask_ms)[place]
+    end = client.end_offsets([place], timeout_ms=ask_ms)[place]
     goal = taken.at
     if first > taken.at:
         goal = min(first, piece.end)

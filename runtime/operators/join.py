@@ -32,6 +32,7 @@ from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
 from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, Sinks, Tally
+from runtime.packed import Packed
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
 from runtime.querysets import Words, bitset, widen
 
@@ -53,8 +54,8 @@ class JoinShared:
     directory: Directory
     version: int
     epoch: int
-    level: tuple[JoinSpec, ...]
-    joins: Mapping[str, JoinSpec]
+    level: tuple[str, ...]
+    joins: Packed[Mapping[str, JoinSpec]]
     inputs: Mapping[str, JoinInputs]
     emit: bool
     results: str
@@ -95,9 +96,10 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     sink_seconds = 0.0
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}
-    for spec in shared.level:
+    joins = shared.joins.value
+    for spec in (joins[name] for name in shared.level):
         outputs = [_Output(shared, spec, o, ids[(spec.name, o.key)]) for o in spec.outputs if (spec.name, o.key) in ids]
-        sink = Sinks(shared.directory, shared.joins, spec, writer, tally) if shared.emit and spec.sinks else None
+        sink = Sinks(shared.directory, joins, spec, writer, tally) if shared.emit and spec.sinks else None
         total = 0
         for match in _matches(shared, spec, task):
             total += combinations(match)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer.plan import Leaf
+from optimizer.types import StreamSchema
 from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_view
@@ -28,6 +29,7 @@ from runtime.columns import ColumnData, from_arrow
 from runtime.connectors.base import DeadLetter, Read
 from runtime.kernels.slices import slice_starts
 from runtime.operators.keys import key_hashes
+from runtime.packed import Packed
 from runtime.physical import SourceSpec, ViewSpec
 from runtime.predicate_index import PredicateIndex
 from runtime.querysets import Words
@@ -52,7 +54,9 @@ class SourceShared:
     store: BucketStore
     version: int
     epoch: int
-    specs: Mapping[str, SourceSpec]
+    specs: Packed[Mapping[str, SourceSpec]]
+    schemas: Mapping[str, StreamSchema]
+    """Of all streams that are read; one that no query uses has no specification."""
     key: str
     floors: tuple[tuple[int, int, int], ...] = ()
 
@@ -89,7 +93,7 @@ class SourceReport:
 
 def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     began = time.perf_counter()
-    spec = shared.specs[task.stream]
+    spec = shared.specs.value.get(task.stream) or SourceSpec(shared.schemas[task.stream], (), (), ())
     if task.group is not None:
         spec = _only(spec, task.group)
     loaded = task.read.load(spec.schema)

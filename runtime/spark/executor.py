@@ -71,7 +71,9 @@ class SparkExecutor:
             ) from e
         session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
         executor = cls(session)
-        with _quiet(None if verbose else log):  # workers are forked and kernels loaded before the first epoch needs them
+        with _quiet(
+            None if verbose else log
+        ):  # workers are forked and kernels loaded before the first epoch needs them
             executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
         return executor
 

@@ -12,6 +12,7 @@ from ajoin import errors
 from ajoin.catalog import Limits
 from ajoin.results import Batch, Cursor, Progress
 from runtime.api import QueryState
+from runtime.engine import EngineConfig
 from tests.ajoin.world import JOIN, WAIT, V, W, running, with_streams
 
 
@@ -185,13 +186,42 @@ def test_a_subscription_ends_with_its_query(world):
     assert rows_of(world.client.results("q1")) == [(1, "g1", 10), (2, "g2", 20)]
 
 
-def test_a_subscription_ends_when_its_id_is_used_again(world):
-    world.client.create_query(JOIN, id="q1")
+def test_a_subscription_gets_its_tail_when_its_id_is_used_again(world):
+    old = world.client.create_query(JOIN, id="q1")
     items = world.client.subscribe("q1", progress=True, timeout=WAIT)
     next(items)
+    feed_window(world, 1000)
     world.client.delete_query("q1")
-    world.client.create_query(JOIN, id="q1")
-    assert all(isinstance(i, Progress) for i in items)
+    new = world.client.create_query(JOIN.replace("V.geo", "V.geo AS place"), id="q1")
+    feed_window(world, 2000, ids=(7,))
+    rest = list(items)
+    assert [v for i in rest if isinstance(i, Batch) for v in i.table["geo"].to_pylist()] == ["g1", "g2"]
+    assert rest[-1].state == QueryState.DELETED
+    # Whoever was not there in time names the query by its uid.
+    assert rows_of(world.client.results("q1", uid=old.uid)) == [(1, "g1", 10), (2, "g2", 20)]
+    assert world.client.query("q1", uid=old.uid).state == QueryState.DELETED
+    assert [r["place"] for r in world.client.results("q1", until=3000, timeout=WAIT)] == ["g7"]
+    assert world.client.query("q1").uid == new.uid
+    with pytest.raises(errors.NotFound):
+        world.client.results("q2", uid=old.uid)
+
+
+def test_a_cursor_that_the_retention_has_overtaken_is_reported(tmp_path):
+    with with_streams(tmp_path / "state", engine=EngineConfig(retention_epochs=3)) as world:
+        world.client.create_query(JOIN, id="q1")
+        feed_window(world, 1000)
+        early = world.client.results("q1", until=2000, timeout=WAIT)
+        assert len(early) == 2
+        start = 2000
+        while len(world.client.results("q1")) == world.client.query("q1").rows or start < 7000:
+            feed_window(world, start)
+            start += 1000
+        with pytest.raises(errors.FailedPrecondition) as refused:
+            world.client.results("q1", cursor=early.cursor)
+        assert refused.value.reason == "CURSOR_EXPIRED"
+        oldest = Cursor.parse(refused.value.hint.rsplit(" ", 1)[1])
+        kept = world.client.results("q1")
+        assert rows_of(world.client.results("q1", cursor=oldest)) == rows_of(kept) != []
 
 
 # -- plan and status -------------------------------------------------------------------------------------

@@ -57,10 +57,12 @@ def _seen(info: Any) -> int:
 
 
 @contextmanager
-def running(directory: Path, *, limits: Limits | None = None, pace: Pace = QUICK) -> Iterator[World]:
+def running(
+    directory: Path, *, limits: Limits | None = None, pace: Pace = QUICK, engine: EngineConfig | None = None
+) -> Iterator[World]:
     """An empty platform."""
-    engine = Engine.open(directory, LocalExecutor(), EngineConfig(), wall_clock)
-    platform = Platform(engine, clock=wall_clock, pace=pace, limits=limits or Limits())
+    opened = Engine.open(directory, LocalExecutor(), engine, wall_clock)
+    platform = Platform(opened, clock=wall_clock, pace=pace, limits=limits or Limits())
     with platform, ServerThread(platform) as server, Client(server.address, timeout=WAIT) as client:
         yield World(platform, client, server.address)
 

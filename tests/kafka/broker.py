@@ -104,7 +104,9 @@ class Broker:
     # -- what tests do with it --
 
     def admin(self) -> KafkaAdminClient:
-        return KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=2_000)
+        return KafkaAdminClient(
+            bootstrap_servers=self.address, bootstrap_timeout_ms=2_000, reconnect_backoff_max_ms=200
+        )
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
         with self.admin() as admin:
@@ -167,6 +169,8 @@ def _settings(address: str, controller_port: int, data: Path) -> str:
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "broker.session.timeout.ms": "1000",  # a killed broker may come back under its name only after that
+        "broker.heartbeat.interval.ms": "250",
         "num.network.threads": "2",
         "num.io.threads": "2",
         "log.cleaner.dedupe.buffer.size": "2097152",

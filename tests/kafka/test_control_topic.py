@@ -52,7 +52,7 @@ def test_create_and_delete_by_message(broker, topic, tmp_path):
         assert [r["request_id"] for r in got] == ["1", "2", "3", "4", "5", "6", ""]
         states = [(r.get("query") or {}).get("state") for r in got]
         assert states == ["RUNNING", None, "RUNNING", "DELETED", None, None, None]
-        assert got[1]["error"]["reason"].startswith("SQL")
+        assert got[1]["error"]["reason"] == "SOURCE_COUNT"
         assert [r["error"]["reason"] for r in got[4:]] == ["NOT_FOUND", "BAD_CONTROL_MESSAGE", "BAD_CONTROL_MESSAGE"]
         assert {q.id: q.state for q in platform.queries()} == {"a": QueryState.RUNNING, "c": QueryState.DELETED}
         world.feed({"V": [{"ts": 1, "vID": 7, "geo": "DE"}], "W": [{"ts": 1, "vID": 7, "usrID": 1}]})

@@ -12,6 +12,7 @@ from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
+from runtime.planner import Sharing
 from tests.lives.runner import describe
 from tests.oracle.compare import check, check_report, rows_by_query
 from tests.oracle.oracle import run_oracle
@@ -20,7 +21,10 @@ MEMORY = Path("/dev/shm")
 
 
 def play(
-    scenario: Sequence[dict[str, Any]], executor: Executor | None = None, partitions: int = 2
+    scenario: Sequence[dict[str, Any]],
+    executor: Executor | None = None,
+    partitions: int = 2,
+    sharing: Sharing = "cost",
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
     """What `ajoin replay` writes: (results, queries, report)."""
     where = MEMORY if MEMORY.is_dir() else None
@@ -31,7 +35,8 @@ def play(
         tasks = executor or LocalExecutor()
 
         def opener() -> Engine:
-            return Engine.open(base / "state", tasks, EngineConfig(partitions=partitions), lambda: 0)
+            config = EngineConfig(partitions=partitions, sharing=sharing)
+            return Engine.open(base / "state", tasks, config, lambda: 0)
 
         run(steps, base / "out", opener)
         results = [json.loads(line) for line in (base / "out" / "results.jsonl").read_text().splitlines()]
@@ -40,9 +45,14 @@ def play(
     return results, queries, report
 
 
-def differences(scenario: Sequence[dict[str, Any]], executor: Executor | None = None, partitions: int = 2) -> list[str]:
+def differences(
+    scenario: Sequence[dict[str, Any]],
+    executor: Executor | None = None,
+    partitions: int = 2,
+    sharing: Sharing = "cost",
+) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
-    results, queries, report = play(scenario, executor, partitions)
+    results, queries, report = play(scenario, executor, partitions, sharing)
     expected = run_oracle(scenario)
     found = check(expected, rows_by_query(results), queries) + check_report(expected, report)
     lines = {line for line, _ in expected.errors}

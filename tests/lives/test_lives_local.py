@@ -79,7 +79,7 @@ def test_hypothesis_looks_for_longer(life):
 @pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 50_000, 60, 30), *chunks("deep", 60_000, 30, 30)])
 def test_tasks_may_run_twice_and_in_any_order(profile, seeds):
     for seed in seeds:
-        live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], "--stubborn")
+        live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn")
 
 
 @pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 70_000, 100, 50), *chunks("deep", 80_000, 30, 30)])
@@ -87,6 +87,15 @@ def test_hash_collisions_never_join_different_keys(profile, seeds, monkeypatch):
     """Three bits of hash: nearly every string and composite key collides with another one."""
     monkeypatch.setattr(hashing, "CANDIDATE_MASK", WEAK_MASK)
     live_all(profile, seeds, flags="--weak-hash")
+
+
+@pytest.mark.parametrize("sharing", ["off", "astream"])
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [*chunks("tiny", 90_000, 40, 40), *chunks("deep", 95_000, 10, 10), *chunks("wide", 96_000, 1, 1)],
+)
+def test_the_modes_to_measure_against_deliver_the_same_rows(profile, seeds, sharing):
+    live_all(profile, seeds, sharing=sharing)
 
 
 def delivered(life, partitions=2):

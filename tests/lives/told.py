@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.executor import Executor
+from runtime.planner import Sharing
 from tests.lives.engine import differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe
@@ -18,12 +19,20 @@ from tests.lives.runner import describe
 SHOWN = 12
 
 
-def live(profile: str, seed: int, executor: Executor | None = None, partitions: int = 2, flags: str = "") -> None:
+def live(
+    profile: str,
+    seed: int,
+    executor: Executor | None = None,
+    partitions: int = 2,
+    sharing: Sharing = "cost",
+    flags: str = "",
+) -> None:
     """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
     life = make_life(Random(seed), profile)
-    command = f"python -m tests.lives.reproduce {profile} {seed} --partitions {partitions} {flags}".rstrip()
+    options = f"--partitions {partitions} --sharing {sharing} {flags}".rstrip()
+    command = f"python -m tests.lives.reproduce {profile} {seed} {options}"
     try:
-        found = differences(life, executor, partitions)
+        found = differences(life, executor, partitions, sharing)
     except Exception as error:
         error.add_note(_where(profile, seed, life, command))
         raise

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.api import ForceOrder
+from optimizer.errors import FailedPrecondition
+from runtime.api import Cursor, ForceOrder
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 3 SECONDS)"
@@ -137,6 +138,12 @@ def test_results_are_kept_for_the_last_epochs_and_a_reader_sees_no_gap_in_them(t
     for i, b in enumerate(batches):
         after = rig.engine.read_results("q1", b.cursor, 1000)
         assert [x.cursor for x in after] == [x.cursor for x in batches[i + 1 :]]
+    oldest = Cursor(6, 0)
+    assert [b.cursor for b in rig.engine.read_results("q1", oldest, 1000)] == [b.cursor for b in batches]
+    for lost in (Cursor(0, 0), Cursor(1, 0), Cursor(5, 10)):
+        with pytest.raises(FailedPrecondition) as refused:
+            rig.engine.read_results("q1", lost)
+        assert refused.value.reason == "CURSOR_EXPIRED" and refused.value.hint.endswith(" 6:0")
     assert list(rig.engine.delivered(2)) == [], "an epoch beyond retention is empty, not an error"
 
 
