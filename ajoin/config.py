@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
     max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
+    max_cost: float = Field(
+        0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
+    )
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
     verbose: bool = Field(False, description="show what Spark logs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="this platform's own log")

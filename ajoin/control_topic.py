@@ -3,7 +3,7 @@
     request   {"request_id": "r1", "create": "q1", "sql": "SELECT ...", "sinks": [{"kind": "kafka", "options": {}}]}
               {"request_id": "r2", "delete": "q1"}
     reply     {"request_id": "r1", "query": {"id": "q1", "state": "RUNNING", "active_from": ..., ...}}
-              {"request_id": "r2", "error": {"reason": "NOT_FOUND", "message": "...", "hint": "..."}}
+              {"request_id": "r2", "error": {"reason": "QUERY_NOT_FOUND", "message": "...", "hint": "..."}}
 
 Replies go to the reply topic with the request id as key, when the change has taken effect. Requests of one
 partition are carried out in their order; what is polled together and may be done together (creates, or

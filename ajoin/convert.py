@@ -99,6 +99,10 @@ def stream_to_pb(info: StreamInfo) -> streams_pb2.Stream:
         watermark_ms=info.watermark,
         max_event_time_ms=info.max_event_time,
         query_ids=info.queries,
+        backlog=info.backlog,
+        backlog_unit=info.backlog_unit,
+        throttled=info.throttled,
+        lag_ms=info.lag_ms,
     )
 
 
@@ -113,6 +117,10 @@ def stream_from_pb(message: streams_pb2.Stream) -> StreamInfo:
         optional(message, "watermark_ms"),
         optional(message, "max_event_time_ms"),
         tuple(message.query_ids),
+        message.backlog,
+        message.backlog_unit,
+        message.throttled,
+        optional(message, "lag_ms"),
     )
 
 
@@ -270,9 +278,13 @@ def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusRes
 
 
 def status_from_pb(message: admin_pb2.GetStatusResponse) -> PlatformStatus:
-    fields = {name: getattr(message, name) for name in _STATUS_FIELDS}
-    state = enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_")
-    return PlatformStatus(state=state, **{**fields, "stage_seconds": dict(message.stage_seconds)})
+    fields = {name: getattr(message, name) for name in _STATUS_FIELDS} | {
+        "stage_seconds": dict(message.stage_seconds),
+        "backlog": dict(message.backlog),
+        "throttled": tuple(message.throttled),
+        "lag_ms": optional(message, "lag_ms"),
+    }
+    return PlatformStatus(state=enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_"), **fields)
 
 
 _STATUS_FIELDS = (
@@ -288,6 +300,10 @@ _STATUS_FIELDS = (
     "epoch_seconds",
     "uptime_seconds",
     "stage_seconds",
+    "latency_seconds",
+    "backlog",
+    "throttled",
+    "lag_ms",
 )
 
 
@@ -310,10 +326,29 @@ def statistics_to_pb(statistics: Statistics) -> admin_pb2.GetStatisticsResponse:
 def statistics_from_pb(message: admin_pb2.GetStatisticsResponse) -> Statistics:
     return Statistics(
         tuple(
-            EpochStatistics(m.epoch, m.committed_at_ms, m.tuples, m.rows, dict(m.stage_seconds)) for m in message.epochs
+            EpochStatistics(
+                m.epoch,
+                m.committed_at_ms,
+                m.tuples,
+                m.rows,
+                dict(m.stage_seconds),
+                m.latency_seconds,
+                tuple(m.throttled),
+            )
+            for m in message.epochs
         ),
         tuple(
-            StreamStatistics(m.name, m.tuples, m.tuples_per_second, m.late_dropped, m.dead_letters)
+            StreamStatistics(
+                m.name,
+                m.tuples,
+                m.tuples_per_second,
+                m.late_dropped,
+                m.dead_letters,
+                m.backlog,
+                m.backlog_unit,
+                m.throttled,
+                optional(m, "lag_ms"),
+            )
             for m in message.streams
         ),
         tuple(

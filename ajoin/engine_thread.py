@@ -160,8 +160,17 @@ class EngineThread:
     def _run_epoch(self) -> None:
         report = self._engine.run_epoch()
         now = self._clock()
-        stages = dict(report.seconds)
-        self.history.record(EpochStatistics(report.epoch, now, report.tuples, report.rows, stages))
+        self.history.record(
+            EpochStatistics(
+                report.epoch,
+                now,
+                report.tuples,
+                report.rows,
+                dict(report.seconds),
+                report.latency_seconds,
+                report.throttled,
+            )
+        )
         if self.history.wants_snapshot(now):
             self.history.snapshot(now, self._engine.streams(), self._engine.queries())
 

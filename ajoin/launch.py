@@ -7,6 +7,7 @@ opened again on its state directory without starting Spark again.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -17,8 +18,10 @@ from pathlib import Path
 
 from ajoin.config import Settings
 from ajoin.platform import Pace, Platform
+from optimizer.cost import Weights
 from optimizer.errors import AJoinError
 from runtime.api import Optimize
+from runtime.calibrate import calibrated
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
 
@@ -54,8 +57,16 @@ def open_engine(settings: Settings, executor: Executor, state_dir: Path | None =
         retention_epochs=settings.retention_epochs,
         retention_bytes=settings.retention_bytes,
         allowed_roots=tuple(root.resolve() for root in settings.allowed_roots),
+        max_cost=settings.max_cost or None,
+        weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
+
+
+def _weights() -> Weights:
+    """What indexing, intersecting and materializing cost on this machine: measured once, in about a second."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
+    return calibrated(cache, time.perf_counter).weights
 
 
 @contextmanager

@@ -23,6 +23,8 @@ class EpochStatistics:
     tuples: int
     rows: int
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    latency_seconds: float = 0.0
+    throttled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,10 @@ class StreamStatistics:
     tuples_per_second: float
     late_dropped: int
     dead_letters: int
+    backlog: int = 0
+    backlog_unit: str = ""
+    throttled: bool = False
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,10 @@ class History:
                     (s.tuples - past.tuples.get(s.schema.name, 0)) / seconds,
                     s.late_dropped,
                     s.dead_letter,
+                    s.backlog,
+                    s.backlog_unit,
+                    s.throttled,
+                    s.lag_ms,
                 )
                 for s in sorted(streams, key=lambda s: s.schema.name)
             ),

@@ -84,6 +84,9 @@ Control = CreateQuery | DeleteQuery | ForceOrder | ForceGroups | ScaleTo | Split
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
+    """`backlog`: what waited, beyond what the last epoch could take, counted in `backlog_unit`; `throttled`: some did.
+    `lag_ms`: how far the watermark trails the clock, where event time is wall-clock time."""
+
     schema: StreamSchema
     source: ConnectorSpec
     tuples: int = 0
@@ -92,6 +95,10 @@ class StreamInfo:
     watermark: int | None = None
     max_event_time: int | None = None
     queries: tuple[str, ...] = ()
+    backlog: int = 0
+    backlog_unit: str = ""
+    throttled: bool = False
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,9 @@ class DeadLetterInfo:
 
 @dataclass(frozen=True, slots=True)
 class PlatformStatus:
+    """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
+    `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream."""
+
     state: str
     epoch: int
     plan_version: int
@@ -185,3 +195,7 @@ class PlatformStatus:
     uptime_seconds: float
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
+    latency_seconds: float = 0.0
+    backlog: Mapping[str, int] = field(default_factory=dict)
+    throttled: tuple[str, ...] = ()
+    lag_ms: int | None = None

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from optimizer import changelog
+from optimizer.cost import Weights
 from optimizer.describe import describe
 from optimizer.eager import create_delete
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError, InvalidRequest
 from optimizer.explain import explain_plan, explain_query
-from optimizer.optimize import Proposal
+from optimizer.optimize import OptimizerConfig, Proposal
 from optimizer.plan import Plan, RunningQuery
 from optimizer.query import JoinQuery
 from optimizer.types import StreamSchema
@@ -65,6 +66,7 @@ from runtime.log import Log, StateLock
 from runtime.operators.source import SourceReport
 from runtime.physical import Physical, compile_plan
 from runtime.planner import Planner, Sharing
+from runtime.pressure import Pressure, lag_ms
 from runtime.results import ResultLog
 from runtime.state import QueryRecord, State, StreamState
 
@@ -82,6 +84,8 @@ class EngineConfig:
     allowed_roots: tuple[Path, ...] = ()
     sharing: Sharing = "cost"
     pipelined: bool = True
+    weights: Weights | None = None
+    """Of the cost model; measured once per machine with `runtime.calibrate`, or the defaults."""
     max_cost: float | None = None
     """Estimated cost a second (as `explain` tells it) above which new queries are refused."""
 
@@ -93,6 +97,8 @@ class EpochReport:
     tuples: int
     rows: int
     seconds: Mapping[str, float]
+    latency_seconds: float
+    throttled: tuple[str, ...]
 
 
 class Engine:
@@ -117,12 +123,14 @@ class Engine:
         self._sinks: dict[tuple[str, int], Sink] = {}
         self._raised: dict[str, int] = {}
         self._ahead = Ahead()
+        self._pressure = Pressure()
         self._compiled: dict[int, Physical] = {}
         self._opened = time.monotonic()
         self._last_epoch_seconds = 0.0
         snapshot, records = self._log.read()
         state = State.from_json(snapshot) if snapshot is not None else State()
-        self.planner = Planner(config.sharing)
+        costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
+        self.planner = Planner(config.sharing, costs)
         self.coordinator = Coordinator(
             state,
             planner=self.planner,
@@ -252,12 +260,20 @@ class Engine:
         offsets = {name: st.offset for name, st in self.state.streams.items()}
         ahead = self._ahead.take(self.epoch + 1, self.plan.version, offsets)
         if ahead is None:
-            ends: Mapping[str, str] = {name: self._latest(name, st, now) for name, st in self.state.streams.items()}
+            ends: Mapping[str, str] = self._choose(self.epoch + 1, self.state.streams, now)
         else:
             ends = ahead[0].ends
         self._record(self.coordinator.decide_epoch(ends, self._raised, now))
         self._raised = {}
         return self._run_planned(None if ahead is None else ahead[1])
+
+    def _choose(self, epoch: int, streams: Mapping[str, StreamState], now: int) -> dict[str, str]:
+        """How far the epoch reads, and what it leaves for later."""
+        at = time.perf_counter()
+        ends = {name: self._latest(name, st, now) for name, st in streams.items()}
+        left = {name: self._sources[name].backlog(json.loads(st.offset), now) for name, st in streams.items()}
+        self._pressure.planned(epoch, at, left)
+        return ends
 
     def _look_ahead(self, run: EpochRun) -> None:
         """Begin to read the next epoch while this one joins, if nothing speaks against it."""
@@ -270,7 +286,7 @@ class Engine:
         progress, _ = run.progress()
         streams = {p.stream: advanced(s.streams[p.stream], run.planned, p) for p in progress}
         now = self.clock()
-        ends = {name: self._latest(name, st, now) for name, st in streams.items()}
+        ends = self._choose(run.planned.epoch + 1, streams, now)
         if any(ends[name] != st.offset for name, st in streams.items()):
             stage = replace(
                 run.source_stage(), epoch=run.planned.epoch + 1, streams=streams, ends=ends, first=run.next_source
@@ -299,7 +315,9 @@ class Engine:
         event = run.run()
         running = s.running()
         gone = self._record(event)
-        taken = time.perf_counter() - began
+        committed = time.perf_counter()
+        taken = committed - began
+        gauges = self._pressure.committed(event.epoch, began, committed)
         self.planner.observe(s.plan, running, run.reports, run.joins, time.monotonic(), taken)
         for name in gone:
             self._store.drop(name)
@@ -314,7 +332,13 @@ class Engine:
         self._last_epoch_seconds = time.perf_counter() - began
         rows = sum(e.rows for x in event.segments for e in x.entries)
         return EpochReport(
-            event.epoch, s.plan.version, sum(p.tuples for p in event.progress), rows, dict(event.seconds)
+            event.epoch,
+            s.plan.version,
+            sum(p.tuples for p in event.progress),
+            rows,
+            dict(event.seconds),
+            gauges.latency_seconds,
+            gauges.throttled,
         )
 
     def close(self) -> None:
@@ -357,7 +381,22 @@ class Engine:
         users = sorted(
             r.query.id for r in list(self.state.queries.values()) if r.running and name in r.query.query.streams
         )
-        return StreamInfo(st.schema, st.source, st.tuples, st.late, st.dead, st.watermark, st.max_time, tuple(users))
+        source = self._sources.get(name)
+        backlog = self._pressure.gauges.backlog.get(name, 0)
+        return StreamInfo(
+            st.schema,
+            st.source,
+            st.tuples,
+            st.late,
+            st.dead,
+            st.watermark,
+            st.max_time,
+            tuple(users),
+            backlog,
+            source.unit if source else "",
+            backlog > 0,
+            lag_ms(self.clock(), st.watermark),
+        )
 
     def queries(self) -> list[QueryInfo]:
         return [self._query_info(r) for r in list(self.state.queries.values())]
@@ -456,6 +495,8 @@ class Engine:
     def status(self) -> PlatformStatus:
         s = self.state
         sources, joined = list(s.sources.values()), list(s.joined.values())
+        gauges, now = self._pressure.gauges, self.clock()
+        lags = [lag_ms(now, st.watermark) for st in list(s.streams.values())]
         return PlatformStatus(
             state="RUNNING",
             epoch=s.epoch,
@@ -469,6 +510,10 @@ class Engine:
             epoch_seconds=self._last_epoch_seconds,
             uptime_seconds=time.monotonic() - self._opened,
             stage_seconds=dict(s.seconds),
+            latency_seconds=gauges.latency_seconds,
+            backlog={name: gauges.backlog.get(name, 0) for name in sorted(s.streams)},
+            throttled=tuple(name for name in gauges.throttled if name in s.streams),
+            lag_ms=max((lag for lag in lags if lag is not None), default=None),
         )
 
     # -- inside ---------------------------------------------------------------------------------------------------

@@ -65,15 +65,19 @@ def version(as_json: JsonFlag = False) -> None:
 
 def _show(now: PlatformStatus) -> None:
     stages = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.stage_seconds.items())
+    behind = "" if now.lag_ms is None else f", event time is {now.lag_ms / 1000:.1f} s behind the clock"
+    waiting = ", ".join(f"{name} {now.backlog[name]:,} (throttled)" for name in now.throttled)
     facts = {
-        "state": now.state,
+        "state": f"{now.state}: {now.message}" if now.message else now.state,
         "epoch": f"{now.epoch:,} (the last took {now.epoch_seconds:.2f} s)",
+        "latency": f"{now.latency_seconds:.2f} s from reading to commit{behind}",
         "plan version": f"{now.plan_version}",
         "streams": f"{now.streams:,}",
         "queries": f"{now.queries:,}",
         "tuples": f"{now.tuples:,}",
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
+        "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
         "up for": f"{now.uptime_seconds:,.0f} s",
     }

@@ -77,7 +77,7 @@ def list_streams(server: ServerOption = None, as_json: JsonFlag = False) -> None
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("stream", "source", "watermark"):
         table.add_column(heading)
-    for heading in ("tuples", "late", "dead letters"):
+    for heading in ("tuples", "late", "dead letters", "backlog"):
         table.add_column(heading, justify="right")
     table.add_column("queries")
     for s in streams:
@@ -88,6 +88,7 @@ def list_streams(server: ServerOption = None, as_json: JsonFlag = False) -> None
             f"{s.tuples:,}",
             f"{s.late_dropped:,}",
             f"{s.dead_letter:,}",
+            backlog(s),
             escape(", ".join(s.queries)),
         )
     console().print(table)
@@ -115,6 +116,11 @@ def delete(name: Name, server: ServerOption = None, as_json: JsonFlag = False) -
         console().print(f"deleted stream [bold]{escape(name)}[/]")
 
 
+def backlog(info: StreamInfo) -> str:
+    """What waits because an epoch reads only so much; '-' when all input is read as it comes."""
+    return f"{info.backlog:,} {info.backlog_unit}" if info.throttled else "-"
+
+
 def _show(info: StreamInfo) -> None:
     schema = info.schema
     out = console()
@@ -131,6 +137,8 @@ def _show(info: StreamInfo) -> None:
         "tuples": f"{info.tuples:,}",
         "late, dropped": f"{info.late_dropped:,}",
         "dead letters": f"{info.dead_letter:,}",
+        "backlog": backlog(info),
+        "event time lag": "-" if info.lag_ms is None else f"{info.lag_ms / 1000:.1f} s",
         "queries": ", ".join(info.queries) or "-",
     }
     for label, value in facts.items():

@@ -98,6 +98,26 @@ class GetStatusResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class BacklogEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STATE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -112,6 +132,10 @@ class GetStatusResponse(_message.Message):
     UPTIME_SECONDS_FIELD_NUMBER: _builtins.int
     STAGE_SECONDS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    LATENCY_SECONDS_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
+    LAG_MS_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -138,9 +162,21 @@ class GetStatusResponse(_message.Message):
     """Seconds since the platform was started."""
     version: _builtins.str
     """Version of the platform, e.g. "0.1.0"."""
+    latency_seconds: _builtins.float
+    """Seconds from the beginning of reading the last epoch's tuples until its rows were committed."""
+    lag_ms: _builtins.int
+    """The most milliseconds a stream's watermark trails the clock. Absent: no event time is wall-clock time."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds spent so far, by stage ("source", "join", "sink", ...)."""
+
+    @_builtins.property
+    def backlog(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """What was due but did not fit into the last epoch, by stream, each in its own unit. 0: all of it fit."""
+
+    @_builtins.property
+    def throttled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Streams whose last epoch hit the bound of what it may read."""
 
     def __init__(
         self,
@@ -159,12 +195,18 @@ class GetStatusResponse(_message.Message):
         uptime_seconds: _builtins.float = ...,
         stage_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         version: _builtins.str = ...,
+        latency_seconds: _builtins.float = ...,
+        backlog: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        throttled: _abc.Iterable[_builtins.str] | None = ...,
+        lag_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "rows", b"rows", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "rows", b"rows", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
+    _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
@@ -257,6 +299,8 @@ class EpochStatistics(_message.Message):
     TUPLES_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     STAGE_SECONDS_FIELD_NUMBER: _builtins.int
+    LATENCY_SECONDS_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Its number."""
     committed_at_ms: _builtins.int
@@ -265,9 +309,15 @@ class EpochStatistics(_message.Message):
     """Tuples it accepted."""
     rows: _builtins.int
     """Rows it delivered."""
+    latency_seconds: _builtins.float
+    """Seconds from the beginning of reading its tuples until it was committed."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds it took, by stage."""
+
+    @_builtins.property
+    def throttled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Streams that hit the bound of what one epoch may read."""
 
     def __init__(
         self,
@@ -277,10 +327,12 @@ class EpochStatistics(_message.Message):
         tuples: _builtins.int = ...,
         rows: _builtins.int = ...,
         stage_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        latency_seconds: _builtins.float = ...,
+        throttled: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_at_ms", b"committed_at_ms", "epoch", b"epoch", "rows", b"rows", "stage_seconds", b"stage_seconds", "tuples", b"tuples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_at_ms", b"committed_at_ms", "epoch", b"epoch", "latency_seconds", b"latency_seconds", "rows", b"rows", "stage_seconds", b"stage_seconds", "throttled", b"throttled", "tuples", b"tuples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,6 +349,10 @@ class StreamStatistics(_message.Message):
     TUPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
     LATE_DROPPED_FIELD_NUMBER: _builtins.int
     DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
+    BACKLOG_UNIT_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
+    LAG_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     tuples: _builtins.int
@@ -307,6 +363,14 @@ class StreamStatistics(_message.Message):
     """Tuples dropped because they were later than allowed."""
     dead_letters: _builtins.int
     """Tuples that could not be decoded or had no event time."""
+    backlog: _builtins.int
+    """What was due but did not fit into the last epoch, counted in backlog_unit."""
+    backlog_unit: _builtins.str
+    """What backlog counts: "tuples", "files", "messages" or "batches"."""
+    throttled: _builtins.bool
+    """The last epoch hit the bound of what one epoch may read of this stream."""
+    lag_ms: _builtins.int
+    """Milliseconds the watermark trails the clock. Absent: no watermark yet, or event time is not wall-clock time."""
     def __init__(
         self,
         *,
@@ -315,12 +379,18 @@ class StreamStatistics(_message.Message):
         tuples_per_second: _builtins.float = ...,
         late_dropped: _builtins.int = ...,
         dead_letters: _builtins.int = ...,
+        backlog: _builtins.int = ...,
+        backlog_unit: _builtins.str = ...,
+        throttled: _builtins.bool = ...,
+        lag_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "late_dropped", b"late_dropped", "name", b"name", "tuples", b"tuples", "tuples_per_second", b"tuples_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "backlog_unit", b"backlog_unit", "dead_letters", b"dead_letters", "lag_ms", b"lag_ms", "late_dropped", b"late_dropped", "name", b"name", "throttled", b"throttled", "tuples", b"tuples", "tuples_per_second", b"tuples_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
+    _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
 
 Global___StreamStatistics: _TypeAlias = StreamStatistics  # noqa: Y015
 

@@ -198,6 +198,10 @@ class Stream(_message.Message):
     WATERMARK_MS_FIELD_NUMBER: _builtins.int
     MAX_EVENT_TIME_MS_FIELD_NUMBER: _builtins.int
     QUERY_IDS_FIELD_NUMBER: _builtins.int
+    BACKLOG_FIELD_NUMBER: _builtins.int
+    BACKLOG_UNIT_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
+    LAG_MS_FIELD_NUMBER: _builtins.int
     tuples: _builtins.int
     """Tuples accepted so far."""
     late_dropped: _builtins.int
@@ -208,6 +212,16 @@ class Stream(_message.Message):
     """No tuple before this event time is expected any more. Absent: no bound yet."""
     max_event_time_ms: _builtins.int
     """The greatest event time accepted so far. Absent: nothing was accepted yet."""
+    backlog: _builtins.int
+    """What was due but did not fit into the last epoch, counted in backlog_unit. 0: the stream is read as fast as it
+    comes. Nothing is ever dropped for lack of time.
+    """
+    backlog_unit: _builtins.str
+    """What backlog counts: "tuples", "files", "messages" or "batches"."""
+    throttled: _builtins.bool
+    """The last epoch hit the bound of what one epoch may read of this stream."""
+    lag_ms: _builtins.int
+    """Milliseconds the watermark trails the clock. Absent: no watermark yet, or event time is not wall-clock time."""
     @_builtins.property
     def spec(self) -> Global___StreamSpec:
         """What was declared."""
@@ -226,15 +240,23 @@ class Stream(_message.Message):
         watermark_ms: _builtins.int | None = ...,
         max_event_time_ms: _builtins.int | None = ...,
         query_ids: _abc.Iterable[_builtins.str] | None = ...,
+        backlog: _builtins.int = ...,
+        backlog_unit: _builtins.str = ...,
+        throttled: _builtins.bool = ...,
+        lag_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "max_event_time_ms", b"max_event_time_ms", "spec", b"spec", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "lag_ms", b"lag_ms", "max_event_time_ms", b"max_event_time_ms", "spec", b"spec", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "dead_letters", b"dead_letters", "late_dropped", b"late_dropped", "max_event_time_ms", b"max_event_time_ms", "query_ids", b"query_ids", "spec", b"spec", "tuples", b"tuples", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "backlog", b"backlog", "backlog_unit", b"backlog_unit", "dead_letters", b"dead_letters", "lag_ms", b"lag_ms", "late_dropped", b"late_dropped", "max_event_time_ms", b"max_event_time_ms", "query_ids", b"query_ids", "spec", b"spec", "throttled", b"throttled", "tuples", b"tuples", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
+    _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
     _WhichOneofReturnType__max_event_time_ms: _TypeAlias = _typing.Literal["max_event_time_ms"]  # noqa: Y015
     _WhichOneofArgType__max_event_time_ms: _TypeAlias = _typing.Literal["_max_event_time_ms", b"_max_event_time_ms"]  # noqa: Y015
     _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
     _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_event_time_ms) -> _WhichOneofReturnType__max_event_time_ms | None: ...
     @_typing.overload

@@ -62,12 +62,25 @@ class Read(Protocol):
 
 
 class Source(Protocol):
+    @property
+    def unit(self) -> str:
+        """What `backlog` counts: tuples, files, messages or batches."""
+        ...
+
     def initial(self) -> Offset:
         """Where a new stream starts."""
         ...
 
     def latest(self, start: Offset, now_ms: int) -> Offset:
         """How far one epoch may read from `start` at processing time `now_ms`; `start` itself when nothing is there."""
+        ...
+
+    def backlog(self, start: Offset, now_ms: int) -> int:
+        """What is due at `now_ms` and beyond `latest(start, now_ms)`, in `unit`: what one epoch has to leave for later.
+
+        0: an epoch could read all there is. Asked right after `latest`; where looking costs I/O, the answer is what
+        `latest` saw.
+        """
         ...
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:

@@ -80,11 +80,14 @@ def check_directory(config: FilesConfig) -> None:
 
 
 class FilesSource:
-    """The only writer of its ledger."""
+    """The only writer of its ledger. `_left`: files that were there at the last look and did not fit."""
+
+    unit = "files"
 
     def __init__(self, config: FilesConfig, state_dir: Path) -> None:
         self._config = config
         self._ledger = _Ledger(state_dir / "files.ledger")
+        self._left = 0
 
     def initial(self) -> Offset:
         return 0
@@ -93,8 +96,13 @@ class FilesSource:
         wanted = int(start) + self._config.max_files
         missing = wanted - len(self._ledger.entries)
         if missing > 0:
-            self._ledger.append(self._appeared(now_ms)[:missing])
+            appeared = self._appeared(now_ms)
+            self._ledger.append(appeared[:missing])
+            self._left = len(appeared[missing:])
         return min(wanted, len(self._ledger.entries))
+
+    def backlog(self, start: Offset, now_ms: int) -> int:
+        return max(0, len(self._ledger.entries) - int(start) - self._config.max_files) + self._left
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         c = self._config

@@ -118,6 +118,8 @@ def _columns(s: Settings, schema: StreamSchema) -> tuple[tuple[str, Distribution
 class GeneratorSource:
     """Stateless: everything is in the configuration and the offsets."""
 
+    unit = "tuples"
+
     def __init__(self, config: GeneratorConfig) -> None:
         self._config = config
 
@@ -125,16 +127,26 @@ class GeneratorSource:
         return {"n": 0, "t0": None}
 
     def latest(self, start: Offset, now_ms: int) -> Offset:
-        c, n = self._config, int(start["n"])
+        n = int(start["n"])
         t0 = now_ms if start["t0"] is None else int(start["t0"])
-        end = n + c.batch
-        if c.rate is not None:
-            # Tuple 0 is due at once, so the very first plan already moves the offset and t0 gets recorded.
-            due = int(max(0, now_ms - t0) * c.rate / 1000) + 1
-            end = min(end, max(n, due))
-        if c.limit is not None:
-            end = min(end, c.limit)
+        end = min(n + self._config.batch, self._due(start, now_ms))
         return {"n": end, "t0": t0} if end > n else start
+
+    def backlog(self, start: Offset, now_ms: int) -> int:
+        """A stream without a rate is read as fast as possible: its tuples are due when they are read."""
+        if self._config.rate is None:
+            return 0
+        return max(0, self._due(start, now_ms) - int(start["n"]) - self._config.batch)
+
+    def _due(self, start: Offset, now_ms: int) -> int:
+        """How many tuples of the stream may have been read by now."""
+        c, n = self._config, int(start["n"])
+        due = n + c.batch
+        if c.rate is not None:
+            t0 = now_ms if start["t0"] is None else int(start["t0"])
+            # Tuple 0 is due at once, so the very first plan already moves the offset and t0 gets recorded.
+            due = max(n, int(max(0, now_ms - t0) * c.rate / 1000) + 1)
+        return due if c.limit is None else min(due, c.limit)
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         first, last = int(start["n"]), int(end["n"])

@@ -138,11 +138,14 @@ def _parse_start(s: Settings) -> Start:
 class KafkaSource:
     """Remembers only when to ask next after a failure, and what it warned of; the rest is in the offsets."""
 
+    unit = "messages"
+
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._ask_again_ms = 0
         self._pause_ms = 0
         self._shrunk: Mapping[int, tuple[int, int]] = {}
+        self._left = 0
 
     # -- where to start --
 
@@ -207,9 +210,14 @@ class KafkaSource:
         waiting = {p: end - base.get(p, 0) for p, end in ends.items()}
         self._warn_shrunk({p: (ends[p], base[p]) for p, count in waiting.items() if count < 0})
         taken = shares({p: n for p, n in waiting.items() if n > 0}, c.max_messages)
+        self._left = sum(n for n in waiting.values() if n > 0) - sum(taken.values())
         if not taken:
             return start
         return _offset(topic.id, base | {p: base.get(p, 0) + n for p, n in taken.items()})
+
+    def backlog(self, start: Offset, now_ms: int) -> int:
+        """As of the last answer of the brokers."""
+        return self._left
 
     def _warn_shrunk(self, shrunk: Mapping[int, tuple[int, int]]) -> None:
         for p, (end, read) in shrunk.items():

@@ -38,6 +38,8 @@ _TRIMMED = "trimmed"
 class PushSource:
     """The only writer of its directory. Not for use from several threads at once."""
 
+    unit = "batches"
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -84,6 +86,10 @@ class PushSource:
 
     def latest(self, start: Offset, now_ms: int) -> Offset:
         return max(int(start), self._count)
+
+    def backlog(self, start: Offset, now_ms: int) -> int:
+        """An epoch takes all there is."""
+        return 0
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         missing = [n for n in range(int(start), int(end)) if n not in self._segments]

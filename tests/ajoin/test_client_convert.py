@@ -27,7 +27,23 @@ schemas = st.builds(StreamSchema, texts, columns, texts, counts, counts, st.none
 ids = st.lists(texts, max_size=3).map(tuple)
 
 
-@given(st.builds(StreamInfo, schemas, connectors, counts, counts, counts, times, times, ids))
+@given(
+    st.builds(
+        StreamInfo,
+        schemas,
+        connectors,
+        counts,
+        counts,
+        counts,
+        times,
+        times,
+        ids,
+        counts,
+        texts,
+        st.booleans(),
+        st.none() | counts,
+    )
+)
 def test_stream(info):
     assert convert.stream_from_pb(convert.stream_to_pb(info)) == info
 
@@ -62,15 +78,16 @@ def test_plan_event(event):
 
 
 def test_status():
-    for state in ("STARTING", "RUNNING", "STOPPING", "STOPPED", "FAILED"):
-        status = PlatformStatus(state, 1, 2, 3, 4, 5, 6, 7, 8, 0.5, 9.0, {"join": 1.5}, "why")
+    for state, lag in zip(("STARTING", "RUNNING", "STOPPING", "STOPPED", "FAILED"), (None, 0, 1, 2, 3), strict=True):
+        stages, backlog = {"join": 1.5}, {"V": 7}
+        status = PlatformStatus(state, 1, 2, 3, 4, 5, 6, 7, 8, 0.5, 9.0, stages, "why", 0.25, backlog, ("V",), lag)
         assert convert.status_from_pb(convert.status_to_pb(status, "0.1.0")) == status
 
 
 def test_statistics():
     statistics = Statistics(
-        (EpochStatistics(1, 2, 3, 4, {"sink": 0.25}),),
-        (StreamStatistics("V", 1, 2.0, 3, 4),),
+        (EpochStatistics(1, 2, 3, 4, {"sink": 0.25}, 0.5, ("V", "W")),),
+        (StreamStatistics("V", 1, 2.0, 3, 4, 5, "tuples", True, 6), StreamStatistics("W", 0, 0.0, 0, 0)),
         (QueryStatistics("a", 1, 2.0, None), QueryStatistics("b", 1, 2.0, 0)),
     )
     assert convert.statistics_from_pb(convert.statistics_to_pb(statistics)) == statistics

@@ -181,7 +181,7 @@ def test_a_failed_epoch_is_said_aloud(tmp_path):
 
 
 def test_an_unexpected_error_is_internal_with_an_id_in_the_log(world, monkeypatch, caplog):
-    def broken(id: str) -> None:
+    def broken(id: str, uid: str | None = None) -> None:
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(world.platform, "query", broken)

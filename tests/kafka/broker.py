@@ -141,6 +141,16 @@ class Broker:
                     found += records
         return sorted(found, key=lambda r: (r.partition, r.offset))
 
+    def wait_for(self, topic: str, count: int) -> list[Any]:
+        """The first messages of a topic that somebody is about to write."""
+        settings = {"auto_offset_reset": "earliest", "group_id": None}
+        found: list[Any] = []
+        with KafkaConsumer(topic, bootstrap_servers=self.address, metadata_max_age_ms=500, **settings) as consumer:
+            while len(found) < count:
+                for records in consumer.poll(500).values():
+                    found += records
+        return found
+
 
 def _free_port() -> int:
     with socket.socket() as probe:

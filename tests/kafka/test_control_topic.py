@@ -15,18 +15,8 @@ def ask(broker: Broker, topic: str, *requests: Any) -> None:
     broker.send(topic, *(r if isinstance(r, bytes) else json.dumps(r).encode() for r in requests))
 
 
-def replies(broker: Broker, topic: str, count: int, platform: Any) -> list[dict[str, Any]]:
-    """The first `count` replies; looks again whenever the platform reports something, or after a while."""
-    found: list[Any] = []
-
-    def there() -> bool:
-        found[:] = broker.messages(topic)
-        return len(found) >= count
-
-    for _ in range(200):
-        if platform.wait_until(there, 0.2):
-            break
-    assert len(found) >= count, [m.value for m in found]
+def replies(broker: Broker, topic: str, count: int) -> list[dict[str, Any]]:
+    found = broker.wait_for(topic, count)
     assert all(m.key.decode() == json.loads(m.value)["request_id"] for m in found)
     return [json.loads(m.value) for m in found]
 
@@ -48,12 +38,16 @@ def test_create_and_delete_by_message(broker, topic, tmp_path):
                 {"request_id": "6", "do": "something"},
                 b"not json",
             )
-            got = replies(broker, f"{t}.replies", 7, platform)
+            got = replies(broker, f"{t}.replies", 7)
         assert [r["request_id"] for r in got] == ["1", "2", "3", "4", "5", "6", ""]
         states = [(r.get("query") or {}).get("state") for r in got]
         assert states == ["RUNNING", None, "RUNNING", "DELETED", None, None, None]
         assert got[1]["error"]["reason"] == "SOURCE_COUNT"
-        assert [r["error"]["reason"] for r in got[4:]] == ["NOT_FOUND", "BAD_CONTROL_MESSAGE", "BAD_CONTROL_MESSAGE"]
+        assert [r["error"]["reason"] for r in got[4:]] == [
+            "QUERY_NOT_FOUND",
+            "BAD_CONTROL_MESSAGE",
+            "BAD_CONTROL_MESSAGE",
+        ]
         assert {q.id: q.state for q in platform.queries()} == {"a": QueryState.RUNNING, "c": QueryState.DELETED}
         world.feed({"V": [{"ts": 1, "vID": 7, "geo": "DE"}], "W": [{"ts": 1, "vID": 7, "usrID": 1}]})
         assert platform.wait_until(lambda: platform.query("a").rows == 1, WAIT)
@@ -69,11 +63,11 @@ def test_requests_that_were_not_committed_are_answered_again_and_change_nothing(
     with with_streams(tmp_path) as world:
         with ControlTopic.from_options(world.platform, {"bootstrap": broker.address, "topic": t}):
             ask(broker, t, *requests)
-            first = replies(broker, f"{t}.replies", 3, world.platform)
+            first = replies(broker, f"{t}.replies", 3)
         with broker.admin() as admin:
             admin.delete_groups([f"ajoin.{t}"])
         with ControlTopic.from_options(world.platform, {"bootstrap": broker.address, "topic": t}):
-            again = replies(broker, f"{t}.replies", 6, world.platform)[3:]
+            again = replies(broker, f"{t}.replies", 6)[3:]
         assert [r["request_id"] for r in again] == ["1", "2", "3"]
         assert all("query" in r for r in again)
         assert again[0]["query"] == first[0]["query"]
@@ -88,5 +82,5 @@ def test_requests_that_came_while_no_platform_ran_are_carried_out(broker, topic,
         with_streams(tmp_path) as world,
         ControlTopic.from_options(world.platform, {"bootstrap": broker.address, "topic": t, "reply_topic": f"{t}.out"}),
     ):
-        (answer,) = replies(broker, f"{t}.out", 1, world.platform)
+        (answer,) = replies(broker, f"{t}.out", 1)
         assert answer["query"]["id"] == "early"

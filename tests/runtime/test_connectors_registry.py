@@ -28,7 +28,7 @@ SCHEMA = StreamSchema("S", (Column("ts", ColumnType.TIMESTAMP),), time="ts")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", sorted(SOURCES))
+@pytest.mark.parametrize("kind", sorted(set(SOURCES) - {"kafka"}))  # asks its broker where to start
 def test_every_source_can_be_opened_and_starts_empty(kind, tmp_path):
     (tmp_path / "data").mkdir()
     options = (("path", str(tmp_path / "data")),) if kind == "files" else ()
@@ -40,8 +40,8 @@ def test_every_source_can_be_opened_and_starts_empty(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", sorted(SINKS))
 def test_every_sink_can_be_opened_and_closed(kind, tmp_path):
-    options = (("path", str(tmp_path)),) if kind == "parquet" else ()
-    sink: Sink = make_sink(ConnectorSpec(kind, options))
+    options = {"parquet": (("path", str(tmp_path)),), "kafka": (("bootstrap", "127.0.0.1:9"),)}
+    sink: Sink = make_sink(ConnectorSpec(kind, options.get(kind, ())))
     sink.close()
 
 

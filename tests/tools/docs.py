@@ -139,9 +139,13 @@ def _python(code: str, address: str) -> str:
 
 
 def shape(page: str) -> str:
-    """The page without what differs from run to run."""
+    """The page without what differs from run to run: its different lines, in order of their first appearance.
+
+    Lines that are equal up to numbers count once, because a table may draw its header again when a number is wider.
+    """
     numbers = re.sub(r"\d[\d,.:]*", "#", page)
-    return re.sub(r"─+", "─", re.sub(r" +", " ", numbers))
+    plain = re.sub(r"─+", "─", re.sub(r" +", " ", numbers))
+    return "\n".join(dict.fromkeys(plain.splitlines()))
 
 
 def main(arguments: list[str] | None = None) -> int:

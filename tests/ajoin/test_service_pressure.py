@@ -1,0 +1,96 @@
+"""Too much input and too many queries, seen through the API: the one waits, the others are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ajoin import errors
+from ajoin.catalog import Limits
+from ajoin.config import load
+from ajoin.launch import open_engine
+from runtime.engine import EngineConfig
+from runtime.executor import LocalExecutor
+from tests.ajoin.world import JOIN, WAIT, running, with_streams
+
+COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT"}
+THREE = "SELECT V.vID FROM V JOIN W ON V.vID = W.vID JOIN V AS X ON X.vID = W.vID WINDOW TUMBLING (SIZE 1 HOUR)"
+
+
+def test_a_backlog_is_visible_and_is_worked_off(tmp_path):
+    limit = 5_000
+    with running(tmp_path / "state") as world:
+        # The first tuple is read at once; from then on the clock demands far more than 50 tuples an epoch.
+        options = {"rate": 1_000_000, "batch": 50, "limit": limit, "start_ms": "now"}
+        world.client.create_stream("G", columns=COLUMNS, time="ts", options=options)
+        assert world.platform.wait_until(lambda: world.platform.stream("G").throttled, WAIT)
+        for status in iter(world.client.status, None):
+            if status.throttled:
+                assert status.throttled == ("G",) and 0 < status.backlog["G"] < limit
+                assert status.latency_seconds > 0 and status.lag_ms is not None
+                break
+            assert status.tuples < limit, "the stream was never seen throttled"
+        assert world.platform.wait_until(lambda: world.platform.stream("G").tuples == limit, WAIT)
+        info = world.client.stream("G")
+        assert (info.backlog, info.backlog_unit, info.throttled) == (0, "tuples", False)
+        assert world.client.status().throttled == ()
+        statistics = world.client.statistics()
+        assert any(e.throttled == ("G",) for e in statistics.epochs)
+        assert all(e.latency_seconds > 0 for e in statistics.epochs)
+        (stream,) = statistics.streams
+        assert (stream.backlog, stream.throttled, stream.late_dropped, stream.dead_letters) == (0, False, 0, 0)
+
+
+def feed(world, start: int) -> None:
+    world.feed(
+        {"V": [{"ts": start, "vID": 1, "geo": "x"}], "W": [{"ts": start, "vID": 1, "usrID": 2}]},
+        watermark=start + 1000,
+    )
+
+
+@pytest.fixture
+def costs(tmp_path) -> float:
+    """What the plan of one join is estimated to cost before any statistics."""
+    with with_streams(tmp_path / "free") as world:
+        world.client.create_query(JOIN, id="q1")
+        return float(world.client.optimize(dry_run=True).cost_before)
+
+
+def test_a_query_above_the_cost_limit_is_refused_and_the_others_run_on(tmp_path, costs):
+    with with_streams(tmp_path / "state", engine=EngineConfig(max_cost=1.01 * costs)) as world:
+        world.client.create_query(JOIN, id="q1")
+        version = world.platform.plan_version
+        with pytest.raises(errors.ResourceExhausted) as refused:
+            world.client.create_query(THREE, id="q2")
+        assert refused.value.reason == "COST_LIMIT" and "max_cost" in refused.value.hint
+        assert world.platform.plan_version == version and world.client.status().queries == 1
+        feed(world, 1000)
+        assert len(world.client.results("q1", until=2000, timeout=WAIT)) == 1
+        with pytest.raises(errors.NotFound):
+            world.client.query("q2")
+
+
+def test_one_query_too_many_is_refused_and_the_others_run_on(tmp_path):
+    with with_streams(tmp_path / "state", limits=Limits(queries=1)) as world:
+        world.client.create_query(JOIN, id="q1")
+        feed(world, 1000)
+        with pytest.raises(errors.ResourceExhausted) as refused:
+            world.client.create_query(JOIN, id="q2")
+        assert refused.value.reason == "TOO_MANY_QUERIES"
+        feed(world, 2000)
+        assert len(world.client.results("q1", until=3000, timeout=WAIT)) == 2
+        world.client.delete_query("q1")
+        assert world.client.create_query(JOIN, id="q2").id == "q2"
+
+
+def test_the_limits_come_from_the_settings(tmp_path: Path):
+    settings = load({"max_cost": 12.5, "max_queries": 3, "state_dir": tmp_path}).settings
+    assert settings.limits.queries == 3
+    engine = open_engine(settings, LocalExecutor())
+    assert engine.config.max_cost == 12.5
+    engine.close()
+    assert load().settings.max_cost == 0
+    unlimited = open_engine(load({"state_dir": tmp_path}).settings, LocalExecutor())
+    assert unlimited.config.max_cost is None
+    unlimited.close()
