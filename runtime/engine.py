@@ -55,10 +55,11 @@ from runtime.api import (
 )
 from runtime.buckets.file import BucketStore
 from runtime.codec import decode, encode
-from runtime.connectors.base import ConnectorSpec, Offset, Sink, Source
+from runtime.connectors.base import ConnectorSpec, Offset, Source
 from runtime.connectors.push import PushSource
-from runtime.connectors.registry import check_sink, check_source, make_sink, make_source
+from runtime.connectors.registry import check_sink, check_source, make_source
 from runtime.coordinator import Coordinator, advanced
+from runtime.delivery import Delivery
 from runtime.epoch import EpochRun
 from runtime.events import FOREVER, EpochCommitted, Event
 from runtime.executor import Executor
@@ -120,7 +121,7 @@ class Engine:
         self._results = ResultLog(directory / "results")
         self._instance = uuid.uuid4().hex
         self._sources: dict[str, Source] = {}
-        self._sinks: dict[tuple[str, int], Sink] = {}
+        self._delivery = Delivery(directory / "log" / "delivered", self._results, config.allowed_roots)
         self._raised: dict[str, int] = {}
         self._ahead = Ahead()
         self._pressure = Pressure()
@@ -173,6 +174,7 @@ class Engine:
             self.apply([ScaleTo(self.config.partitions)])
         self._expire()  # the log tells what was delivered, not what has been dropped since
         self._remove_debris()
+        self._delivery.catch_up(s)
         if s.planned is not None:
             self._run_planned(None)
 
@@ -325,7 +327,7 @@ class Engine:
             source = self._sources[stream]
             if isinstance(source, PushSource):
                 source.trim(json.loads(st.offset))
-        self._deliver(event)
+        self._delivery.catch_up(s)
         self._expire()
         if self._log.since_snapshot >= self.config.snapshot_every:
             self._log.snapshot(s.to_json())
@@ -350,8 +352,7 @@ class Engine:
     def abandon(self) -> None:
         """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
         self._ahead.close()
-        for sink in self._sinks.values():
-            sink.close()
+        self._delivery.close()
         self._log.close()
         self._lock.release()
 
@@ -575,21 +576,6 @@ class Engine:
                 reason="NOT_A_PUSH_STREAM",
             )
         return source
-
-    def _deliver(self, event: EpochCommitted) -> None:
-        """Hand the epoch's rows to the queries' own sinks. The result log has them already, whatever happens here."""
-        if not any(r.sinks for r in self.state.queries.values()):
-            return
-        for batch in self._results.by_query(event.epoch, event.segments):
-            record = self.state.queries[batch.uid]
-            for number, spec in enumerate(record.sinks):
-                at = (batch.uid, number)
-                try:
-                    if at not in self._sinks:
-                        self._sinks[at] = make_sink(spec, allowed_roots=self.config.allowed_roots)
-                    self._sinks[at].write(record.query.id, event.epoch, batch.table)
-                except Exception:
-                    logger.exception("sink %s of query %s failed in epoch %d", spec.kind, record.query.id, event.epoch)
 
     def _expire(self) -> None:
         """Results beyond the retention go; those of the newest epoch stay, or nobody could ever read them."""

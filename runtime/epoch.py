@@ -104,7 +104,8 @@ class EpochRun:
             del self.joined[bucket]
         changed: dict[int, dict[tuple[object, int], ViewRef]] = {}
         if transition.views:
-            shared = RebuildShared(self.store, self.physical.version)
+            files = {f for task in transition.views for f in task.files}
+            shared = RebuildShared(self.store.for_tasks(files), self.physical.version)
             for bucket, view in self.executor.run("rebuild views", run_rebuild, shared, transition.views):
                 views = changed.setdefault(bucket, {(v.leaf, v.group): v for v in self.open[bucket].views})
                 views[(view.leaf, view.group)] = view
@@ -202,7 +203,7 @@ class EpochRun:
             self.physical.packed_joins,
             inputs,
             emit,
-            str(self.results),
+            None if self.store.by_value else str(self.results),
             () if rebuild is None else self._all_floors(),
         )
         depth = level[0].depth
@@ -257,12 +258,16 @@ class EpochRun:
                 yield source.id, all_new or source.id in self.new
 
     def _directory(self) -> Directory:
+        files: set[str] = set()
         for ref in self.open.values():
+            files.add(ref.file)
             for view in ref.views:
+                files.add(view.file)
                 self._alive_set(view.group, view.version)
         for joined in self.joined.values():
+            files.add(joined.file)
             self._alive_set(joined.group, joined.version)
-        return Directory(self.store, dict(self.open), dict(self.joined), dict(self._alive))
+        return Directory(self.store.for_tasks(files), dict(self.open), dict(self.joined), dict(self._alive))
 
     def _alive_set(self, group: int, version: int) -> tuple[int, ...]:
         found = self._alive.get((group, version))

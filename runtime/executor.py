@@ -15,14 +15,48 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Broadcast(Protocol):
+    """Bytes that tasks on all executors can see. Picklable: a stage carries it, not the bytes."""
+
+    @property
+    def data(self) -> memoryview:
+        """Starts at an address that suits every type."""
+        ...
+
+    def drop(self) -> None:
+        """Withdraw it; no stage that carries it may run any more. On the driver only."""
+        ...
+
+
 class Executor(Protocol):
-    cores: int
+    @property
+    def cores(self) -> int:
+        """Tasks that can run at the same time, now: executors come and go."""
+        ...
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         """Results in task order; a task's exception is raised here. `name` is what a person sees in the Spark UI."""
         ...
 
+    def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
+        """The pieces, joined, for all tasks of later stages."""
+        ...
+
     def stop(self) -> None: ...
+
+
+class Held:
+    """A broadcast to one process."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._bytes = b"".join(pieces)
+
+    @property
+    def data(self) -> memoryview:
+        return memoryview(self._bytes)
+
+    def drop(self) -> None:
+        self._bytes = b""
 
 
 class LocalExecutor:
@@ -32,6 +66,9 @@ class LocalExecutor:
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         return [stage(shared, task) for task in tasks]
+
+    def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
+        return Held(pieces)
 
     def stop(self) -> None:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.buckets.file import BucketStore
-from runtime.connectors.base import Read, Source
+from runtime.connectors.base import Read, Source, carried
 from runtime.executor import Executor
 from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
 from runtime.physical import Physical
@@ -42,7 +42,8 @@ class SourceStage:
             st = self.streams[stream]
             if end != st.offset:
                 for read in sources[stream].reads(json.loads(st.offset), json.loads(end)):
-                    out += self._of_read(stream, read, st.accept_from, len(out))
+                    whole = carried(read) if self.store.by_value else read
+                    out += self._of_read(stream, whole, st.accept_from, len(out))
         return out
 
     def _of_read(self, stream: str, read: Read, accept_from: int | None, number: int) -> list[SourceTask]:
@@ -60,6 +61,12 @@ class SourceStage:
             return []
         schemas = {t.stream: self.streams[t.stream].schema for t in tasks}
         shared = SourceShared(
-            self.store, self.physical.version, self.epoch, self.physical.packed_sources, schemas, self.key, self.floors
+            self.store.for_tasks(()),
+            self.physical.version,
+            self.epoch,
+            self.physical.packed_sources,
+            schemas,
+            self.key,
+            self.floors,
         )
         return executor.run(f"epoch {self.epoch}: source", run_source, shared, tasks)

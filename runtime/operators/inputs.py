@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.plan import Leaf
-from runtime.buckets.file import BucketFile, BucketStore
+from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.columns import ColumnData, concat
@@ -26,7 +26,7 @@ Ids = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Directory:
-    store: BucketStore
+    store: Buckets
     sources: Mapping[int, SourceRef]
     joined: Mapping[int, JoinedRef]
     alive_sets: Mapping[tuple[int, int], tuple[int, ...]]

@@ -58,7 +58,8 @@ class JoinShared:
     joins: Packed[Mapping[str, JoinSpec]]
     inputs: Mapping[str, JoinInputs]
     emit: bool
-    results: str
+    results: str | None
+    """Where segments go; None: back with the report."""
     floors: tuple[tuple[int, int, int], ...] = ()
     """(group, slot, time) when state is rebuilt: combinations before that time are in closed windows only, and the
     buckets some of them refer to are gone."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.buckets.file import BucketStore
+from runtime.buckets.file import Buckets
 from runtime.buckets.refs import ViewRef
 from runtime.buckets.views import Arrays, View, get_column, put_view
 from runtime.operators.keys import key_hashes
@@ -20,7 +20,7 @@ from runtime.transition import ViewRebuild
 
 @dataclass(frozen=True, slots=True)
 class RebuildShared:
-    store: BucketStore
+    store: Buckets
     version: int
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from optimizer.plan import Leaf
 from optimizer.types import StreamSchema
-from runtime.buckets.file import BucketStore
+from runtime.buckets.file import Buckets
 from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_view
 from runtime.columns import ColumnData, from_arrow
@@ -35,7 +35,7 @@ from runtime.predicate_index import PredicateIndex
 from runtime.querysets import Words
 
 TIME_LIMIT = 1 << 60
-"""Event times beyond this (18 million years) would overflow window arithmetic; they are dead letters."""
+"""Event times beyond this (36 million years) would overflow window arithmetic; they are dead letters."""
 
 SAMPLED = 256
 
@@ -51,7 +51,7 @@ class SourceShared:
     closed long ago; their partners are gone, so the query no longer takes tuples before that time.
     """
 
-    store: BucketStore
+    store: Buckets
     version: int
     epoch: int
     specs: Packed[Mapping[str, SourceSpec]]

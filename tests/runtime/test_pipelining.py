@@ -18,8 +18,7 @@ from runtime.executor import LocalExecutor
 SQL = {
     "q1": "SELECT * FROM A JOIN B ON A.k = B.k WHERE A.x < 60 WINDOW TUMBLING (SIZE 1 SECOND)",
     "q2": (
-        "SELECT * FROM A JOIN B ON A.k = B.k JOIN C ON B.j = C.j "
-        "WINDOW HOPPING (SIZE 2 SECONDS, ADVANCE BY 1 SECOND)"
+        "SELECT * FROM A JOIN B ON A.k = B.k JOIN C ON B.j = C.j WINDOW HOPPING (SIZE 2 SECONDS, ADVANCE BY 1 SECOND)"
     ),
 }
 
