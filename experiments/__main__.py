@@ -26,7 +26,9 @@ def list_experiments() -> None:
     """What can be run."""
     for path in available():
         e = load(path)
-        console.print(f"[bold]{path.stem:14}[/] {'Figure ' + e.figure if e.figure else '':10} {e.title}", highlight=False)
+        console.print(
+            f"[bold]{path.stem:14}[/] {'Figure ' + e.figure if e.figure else '':10} {e.title}", highlight=False
+        )
 
 
 @app.command()
@@ -62,11 +64,9 @@ def run(
 
             driver = Driver(experiment, directory, executor, chosen, say)
             progress.update(task, total=driver.runs())
-            for made in driver.run():
-                records += made
-                progress.advance(task, len(made))
-                if records:
-                    save(directory, experiment, records, quick=quick)
+            for records in driver.run():
+                progress.update(task, completed=len(records))
+                save(directory, experiment, records, quick=quick)
             progress.update(task, description="done")
         if not records:
             console.print(f"{experiment.name}: nothing to run for these systems")

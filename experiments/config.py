@@ -1,7 +1,8 @@
 """One experiment as a file: parameters, panels that vary them, what the paper found, and targets.
 
-A parameter has a dotted name (`queries.count`) and a default in PARAMETERS; anything else in a file is an error. A panel is one plot of a
-figure: it sets parameters and sweeps some of them (the product of all `sweep` lists, or the explicit `points`). With
+A parameter has a dotted name (`queries.count`) and a default in PARAMETERS; anything else in a file is an
+error. A panel is one plot of a figure: it sets parameters and sweeps some of them (the product of all
+`sweep` lists, or the explicit `points`). With
 --quick the parameters in `[quick]` (and a panel's own `quick`) win over everything else, so the same file describes
 both runs.
 """
@@ -139,7 +140,7 @@ def _panel(
     own = p.get("quick", {}) if quick else {}
     sweep = own.get("sweep", p.get("sweep", {}))
     points = own.get("points", p.get("points", [{}]))
-    least = brief | _flat(own.get("set", {}))
+    least = dict(brief) | _flat(own.get("set", {}))
     measure = p.get("measure", raw.get("measure", "throughput"))
     if measure not in MEASURES:
         raise ConfigError(f"panel {p['name']}: measure {measure!r} is none of {', '.join(MEASURES)}")

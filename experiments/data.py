@@ -60,7 +60,9 @@ class Dataset:
         self.directory = directory / spec.digest
 
     def prefix(self, chunks: int, layout: str = "chunks") -> Path:
-        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one per reader)."""
+        """A directory with one folder per stream: `layout` 'chunks' (a file per chunk) or 'readers' (one
+        per reader).
+        """
         path = self.directory / f"{layout}-{chunks}"
         if path.exists():
             return path
@@ -102,9 +104,7 @@ def make_chunk(spec: DataSpec, stream: str, number: int) -> pa.Table:
 def _write(table: pa.Table, path: Path) -> None:
     """Uncompressed and without dictionaries: plain columns, quick to read for everybody."""
     making = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    pq.write_table(
-        table, making, compression="none", use_dictionary=False, row_group_size=max(1, table.num_rows)
-    )
+    pq.write_table(table, making, compression="none", use_dictionary=False, row_group_size=max(1, table.num_rows))
     making.rename(path)
 
 

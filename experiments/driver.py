@@ -2,19 +2,21 @@
 
 Per point and system:
 
-1. a correctness run over a few chunks, counting the rows of every query; all systems must agree, or the report says who does not;
+1. a correctness run over a few chunks, counting the rows of every query; all systems must agree, or the
+report says who does not;
 2. a warm-up over the first chunks, whose time also tells how many chunks keep the system busy for `run.seconds`;
 3. the timed run over that many chunks (a prefix of the same data for every system).
 
-Throughput is tuples over seconds of the timed run. Flink and Spark pay for planning, code generation and starting tasks in every run; that is
-not their throughput, so for them the warm-up's tuples and seconds are subtracted from the timed run's. The platform is charged
-for everything. Overall throughput is the sum over all running queries, as in the paper.
+Throughput is tuples over seconds of the timed run. Flink and Spark pay for planning, code generation and
+starting tasks in every run; that is not their throughput, so for them the warm-up's tuples and seconds are
+subtracted from the timed run's. The platform is charged for everything. Overall throughput is the sum over
+all running queries of the tuples on their own streams, as in the paper.
 """
 
 from __future__ import annotations
 
-import platform
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +30,7 @@ from experiments.similarity import QueryGenerator, pattern_query
 from experiments.sustainable import search
 from experiments.systems.base import Measurement, System
 from experiments.systems.registry import PLATFORMS, make_system
-from experiments.template import TemplateQuery
+from experiments.template import TemplateQuery, used_streams
 
 Record = dict[str, Any]
 Progress = Callable[[str], None]
@@ -46,48 +48,42 @@ class Driver:
         return sum(len(p.points) * len(self._systems(p)) for p in self.experiment.panels)
 
     def run(self) -> Iterator[list[Record]]:
-        """The records of one point at a time: one for each system."""
+        """One list after each measurement: everything measured so far. One system at a time is alive: an
+        idle JVM still takes
+        memory, and two platforms would share the cores."""
+        done: list[Record] = []
         for panel in self.experiment.panels:
-            made: dict[str, System] = {}
-            previous: Dataset | None = None
-            try:
-                for point in panel.points:
-                    data = Dataset(data_spec(point, self.experiment.seed), self.directory / "data")
-                    if previous is not None and previous.spec != data.spec:
-                        previous.remove()
-                    previous = data
-                    yield self._point(panel, point, data, made)
-            finally:
-                for system in made.values():
+            counts: dict[int, dict[str, Mapping[str, int]]] = {}
+            records: list[tuple[int, Record]] = []
+            inputs = [self._inputs(panel, point) for point in panel.points]
+            for name in self._systems(panel):
+                system = make_system(name, self.directory / "logs", self.executor)
+                try:
+                    for number, (point, (data, queries)) in enumerate(zip(panel.points, inputs, strict=True)):
+                        self.say(f"{panel.name}, {name}: {describe(panel, point)}")
+                        began = time.time()
+                        system.prepare(data, queries, dict(point) | {"measure": panel.measure})
+                        measured = measure(panel.measure, system, point, data, queries, self.experiment.seed)
+                        if measured.rows is not None:
+                            counts.setdefault(number, {})[name] = measured.rows
+                        made = record(self.experiment, panel, point, queries, measured, began)
+                        records.append((number, made))
+                        done.append(made)
+                        for n, r in records:
+                            r["rows_agree"] = agreement(r["system"], counts.get(n, {}))
+                        yield list(done)
+                finally:
                     system.stop()
-                if previous is not None:
-                    previous.remove()
+            for data, _ in inputs:
+                data.remove()
+
+    def _inputs(self, panel: Panel, point: Mapping[str, Any]) -> tuple[Dataset, list[TemplateQuery]]:
+        seed = self.experiment.seed
+        data = Dataset(data_spec(point, seed), self.directory / "data")
+        return data, make_queries(point, data.spec, seed, wanted_queries(panel.measure, point))
 
     def _systems(self, panel: Panel) -> list[str]:
         return [s for s in panel.systems if self.systems is None or s in self.systems]
-
-    def _point(
-        self, panel: Panel, point: Mapping[str, Any], data: Dataset, made: dict[str, System]
-    ) -> list[Record]:
-        queries = make_queries(point, data.spec, self.experiment.seed, wanted_queries(panel.measure, point))
-        records: list[Record] = []
-        counts: dict[str, Mapping[str, int]] = {}
-        for name in self._systems(panel):
-            # One system at a time is alive: an idle JVM still takes memory, and two platforms would share the cores.
-            for other, system in made.items():
-                if other != name:
-                    system.stop()
-            system = made.setdefault(name, make_system(name, self.directory / "logs", self.executor))
-            system.prepare(data, queries, dict(point) | {"measure": panel.measure})
-            began = time.time()
-            self.say(f"{panel.name} {name}: {describe(panel, point)}")
-            measured = measure(panel.measure, system, point, data, queries, self.experiment.seed)
-            if measured.rows is not None:
-                counts[name] = measured.rows
-            records.append(record(self.experiment, panel, point, queries, measured, began))
-        for r in records:
-            r["rows_agree"] = agreement(r["system"], counts)
-        return records
 
 
 # -- measuring one system at one point --------------------------------------------------------------------------------
@@ -98,7 +94,6 @@ def measure(
 ) -> Measurement:
     limit = float(point["run.time_limit"])
     common = {
-        "streams": list(data.spec.names),
         "queries": [q.to_json() for q in queries],
         "keys": data.spec.keys,
         "event_rate": data.spec.event_rate,
@@ -113,9 +108,7 @@ def measure(
     return throughput(system, point, data, limit)
 
 
-def sustainable(
-    system: System, point: Mapping[str, Any], common: Mapping[str, Any], limit: float
-) -> Measurement:
+def sustainable(system: System, point: Mapping[str, Any], common: Mapping[str, Any], limit: float) -> Measurement:
     best = Measurement(system.name, "failed: no rate was sustained")
 
     def probe(rate: float) -> bool:
@@ -174,7 +167,7 @@ def record(
 ) -> Record:
     flat = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in point.items()}
     flat["queries.selectivity"] = str(flat["queries.selectivity"])
-    overall = m.rate * len(queries)
+    overall = m.rate * sum(len(q.sources) for q in queries) / max(1, len(used_streams(queries)))
     if m.finished and m.seconds and point["engine.submit"] == "adhoc" and "overall_tuples" in m.values:
         overall = m.values["overall_tuples"] / m.seconds
     return {

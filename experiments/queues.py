@@ -1,11 +1,13 @@
 """The driver's two queues, and when a system can no longer sustain what they hold.
 
-Tuple queue: tuple i of every stream becomes available at t0 + i / rate and waits until the system pulls it, so the longer it
-waits, the higher its event-time latency. The queue need not be materialised: its length is what is due minus what was pulled.
-A system sustains the rate if the queue stays short and does not keep growing.
+Tuple queue: tuple i of every stream becomes available at t0 + i / rate and waits until the system pulls it,
+so the longer it waits, the higher its event-time latency. The queue need not be materialised: its length is
+what is due minus what was pulled. A system sustains the rate if the queue stays short and does not keep
+growing.
 
-Request queue: user requests are pushed at their times; the system acknowledges each. A system cannot sustain the requests if an
-acknowledgement takes longer than the timeout, or if every one takes longer than the one before.
+Request queue: user requests are pushed at their times; the system acknowledges each. A system cannot
+sustain the requests if an acknowledgement takes longer than the timeout, or if every one takes longer than
+the one before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """From results to something to read: results.parquet, report.md, one PNG per panel.
 
-The report is computed from the stored results and the stored configuration, so `python -m experiments report DIR` gives the same again.
+The report is computed from the stored results and the stored configuration, so `python -m experiments
+report DIR` gives the same again.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ def _panel(directory: Path, panel: Panel, results: pd.DataFrame) -> list[str]:
 def _columns(panel: Panel, data: pd.DataFrame) -> list[str]:
     plotted = panel.plot.get("y", ())
     wanted = {
-        "throughput": ["throughput", "input_throughput", "seconds", "cpu_seconds", "peak_mb", "rows_checked", "rows_agree"],
-        "memory": ["buffered_tuples", "tuple_bytes", "index_bytes", "queryset_bytes", "bytes_per_tuple", "bytes_over_raw"],
-        "live": [
+        "throughput": ["throughput", "input_throughput", "seconds", "cpu_seconds", "peak_mb",
+        "rows_checked", "rows_agree"], "memory": ["buffered_tuples", "tuple_bytes", "index_bytes",
+        "queryset_bytes", "bytes_per_tuple", "bytes_over_raw"], "live": [
             "throughput", "event_latency_mean", "event_latency_p50", "event_latency_p99", "deployment_latency_p50",
             "deployment_latency_p99", "epoch_period_p50", "backlog_seconds", "sustained",
-        ],
-        "sustainable": ["sustainable_rate", "throughput", "event_latency_p50", "event_latency_p99"],
-        "changes": ["changes", "epoch_p50", "epoch_max", "slowest_over_median", "steady_slowest_over_median", "rows_equal"],
+        ], "sustainable": ["sustainable_rate", "throughput", "event_latency_p50", "event_latency_p99"],
+        "changes": ["changes", "epoch_p50", "epoch_max", "slowest_over_median",
+        "steady_slowest_over_median", "rows_equal"],
     }[panel.measure]  # fmt: skip
     also = [plotted] if isinstance(plotted, str) else list(plotted)
     return [c for c in dict.fromkeys([*wanted, *also, "status"]) if c in data and data[c].notna().any()]

@@ -1,7 +1,8 @@
 """Do we see what the paper saw? Claims are checked against the measurements, never written by hand.
 
-A claim names a check, a panel, and what to look at; the answer is 'same', 'different' or 'not measured', with the numbers that decided.
-A check looks at the shape of a curve and not at its height: the paper had 4 to 8 machines.
+A claim names a check, a panel, and what to look at; the answer is 'same', 'different' or 'not measured',
+with the numbers that decided. A check looks at the shape of a curve and not at its height: the paper had 4
+to 8 machines.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class _NotMeasured(Exception):
 
 
 def _curve(data: pd.DataFrame, claim: Mapping[str, Any], system: str | None = None, y: str | None = None) -> pd.Series:
-    """Mean of y per x, in x order."""
+    """Mean of y per x, in x order, or in the `order` that the claim gives (for names)."""
     x, y = claim["x"], y or claim["y"]
     system = system or claim.get("system", "ajoin")
     mine = data[data["system"] == system]
     if y not in mine or mine[y].dropna().empty:
         raise _NotMeasured(f"no {y} of {system}")
     curve = mine.dropna(subset=[y]).groupby(x)[y].mean().sort_index()
+    if "order" in claim:
+        curve = curve.reindex([v for v in claim["order"] if v in curve.index])
     if len(curve) < 2:
         raise _NotMeasured(f"{system} finished fewer than two points")
     return curve

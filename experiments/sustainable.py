@@ -1,7 +1,8 @@
 """Search for the sustainable throughput: the highest rate that a system keeps up with.
 
-The rate is doubled until it cannot be sustained, then the interval is halved until it is narrow enough. Every probe is a run of its own; a
-failed probe does not spoil the next. The answer is a rate that was sustained, never one that was only interpolated.
+The rate is doubled until it cannot be sustained, then the interval is halved until it is narrow enough.
+Every probe is a run of its own; a failed probe does not spoil the next. The answer is a rate that was
+sustained, never one that was only interpolated.
 """
 
 from __future__ import annotations

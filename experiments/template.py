@@ -92,9 +92,7 @@ def flink_insert(q: TemplateQuery) -> str:
 
 
 def flink_count(q: TemplateQuery) -> str:
-    return (
-        f"SELECT '{q.id}' AS id, COUNT(*) AS n FROM {flink_rows(q)} GROUP BY window_start, window_end"
-    )
+    return f"SELECT '{q.id}' AS id, COUNT(*) AS n FROM {flink_rows(q)} GROUP BY window_start, window_end"
 
 
 def _flink_source(q: TemplateQuery, i: int) -> str:
@@ -106,9 +104,7 @@ def _flink_source(q: TemplateQuery, i: int) -> str:
 
 
 def _links(q: TemplateQuery, name: Any) -> list[str]:
-    return [
-        f"{name(q.sources[i], l)} = {name(q.sources[i + 1], r)}" for i, (l, r) in enumerate(q.links)
-    ]
+    return [f"{name(q.sources[i], l)} = {name(q.sources[i + 1], r)}" for i, (l, r) in enumerate(q.links)]
 
 
 def used_streams(queries: Iterable[TemplateQuery]) -> list[str]:

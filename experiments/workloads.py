@@ -1,8 +1,8 @@
 """The two ad-hoc workloads of the paper (and of AStream before it), as lists of requests with due times.
 
-SC1: queries are created at a steady rate until so many run in parallel, and then stay: users come at certain times, with
-long-running queries. SC2: queries come and go: every query lives for a while, so creations and deletions mix and the number of
-running queries goes up and down.
+SC1: queries are created at a steady rate until so many run in parallel, and then stay: users come at
+certain times, with long-running queries. SC2: queries come and go: every query lives for a while, so
+creations and deletions mix and the number of running queries goes up and down.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ from runtime.coordinator import Coordinator, advanced
 from runtime.delivery import Delivery
 from runtime.epoch import EpochRun
 from runtime.events import FOREVER, EpochCommitted, Event
+from runtime.exchange import ByValue, Exchange, ValueStore
 from runtime.executor import Executor
 from runtime.log import Log, StateLock
 from runtime.operators.source import SourceReport
@@ -85,6 +86,8 @@ class EngineConfig:
     allowed_roots: tuple[Path, ...] = ()
     sharing: Sharing = "cost"
     pipelined: bool = True
+    exchange: Exchange = "reference"
+    """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
     weights: Weights | None = None
     """Of the cost model; measured once per machine with `runtime.calibrate`, or the defaults."""
     max_cost: float | None = None
@@ -119,6 +122,9 @@ class Engine:
         self._log = Log(directory / "log")
         self._store = BucketStore(directory / "buckets")
         self._results = ResultLog(directory / "results")
+        if config.exchange == "value":
+            self._store = ValueStore(directory / "buckets", executor.broadcast)
+            self.executor = ByValue(executor, self._store, self._results.directory)
         self._instance = uuid.uuid4().hex
         self._sources: dict[str, Source] = {}
         self._delivery = Delivery(directory / "log" / "delivered", self._results, config.allowed_roots)
@@ -221,6 +227,7 @@ class Engine:
             except AJoinError as e:
                 refused[i] = e
         rest = [c for i, c in enumerate(batch) if i not in refused]
+        self.coordinator.cores = self.executor.cores
         event, outcomes = self.coordinator.decide_batch(rest, self.clock())
         if event is not None:
             self._record(event)
@@ -352,6 +359,7 @@ class Engine:
     def abandon(self) -> None:
         """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
         self._ahead.close()
+        self._store.close()
         self._delivery.close()
         self._log.close()
         self._lock.release()

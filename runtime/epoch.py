@@ -214,12 +214,12 @@ class EpochRun:
             for ref in report.joined:
                 self.joined[ref.id] = ref
                 self.new.add(ref.id)
-        wall = time.perf_counter() - began
-        sink = sum(r.sink_seconds for r in reports)
-        share = sink / max(sink + sum(r.join_seconds for r in reports), 1e-9)
-        self.seconds["join"] = self.seconds.get("join", 0.0) + wall * (1 - share)
-        self.seconds["sink"] = self.seconds.get("sink", 0.0) + wall * share
-        if emit:
+        if emit:  # the time of a rebuild is the transition's
+            wall = time.perf_counter() - began
+            sink = sum(r.sink_seconds for r in reports)
+            share = sink / max(sink + sum(r.join_seconds for r in reports), 1e-9)
+            self.seconds["join"] = self.seconds.get("join", 0.0) + wall * (1 - share)
+            self.seconds["sink"] = self.seconds.get("sink", 0.0) + wall * share
             self.joins += reports
         return reports
 

@@ -37,6 +37,11 @@ class ViewRebuild:
     bits: tuple[tuple[int, ViewRef, int], ...]
     keys: tuple[IndexKey, ...]
 
+    @property
+    def files(self) -> set[str]:
+        """Everything the task opens."""
+        return {self.bucket.file} | {view.file for _, view, _ in self.bits}
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -92,20 +97,25 @@ def _view_rebuild(
         table = state.slots[ref.version].get(view.group, {})
         if all(table.get(slot) == uid for uid, slot in present.items()) and set(keys) <= set(ref.keys):
             return None
-    elif not present:
+    found = {uid: at for uid in sorted(present) if (at := _find(state, bucket, view.leaf, uid)) is not None}
+    if not found:
         return None
-    bits = tuple((slot, *_find(state, bucket, view.leaf, uid)) for uid, slot in sorted(present.items()))
+    keys = tuple(k for k in keys if users[(view.leaf, view.group, k)] & found.keys())
+    bits = tuple((present[uid], *at) for uid, at in found.items())
     return ViewRebuild(bucket, view.leaf, view.group, view.words, bits, keys)
 
 
-def _find(state: State, bucket: SourceRef, leaf: Leaf, uid: str) -> tuple[ViewRef, int]:
-    """Where a query's bit stands in a bucket written under an older plan."""
+def _find(state: State, bucket: SourceRef, leaf: Leaf, uid: str) -> tuple[ViewRef, int] | None:
+    """Where a query's bit stands in a bucket written under an older plan; None when the bucket is another group's.
+
+    Without sharing every group has buckets of its own, and only one of them knows the query.
+    """
     for ref in bucket.views:
         if ref.leaf == leaf:
             for slot, holder in state.slots[ref.version].get(ref.group, {}).items():
                 if holder == uid:
                     return ref, slot
-    raise AssertionError(f"{uid} took part in epoch {bucket.epoch}, but bucket {bucket.id} does not know it")
+    return None
 
 
 def _output_rebuilds(state: State, before: Physical, after: Physical, touched: set[tuple[Leaf, int]]) -> set[Output]:

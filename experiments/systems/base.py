@@ -104,7 +104,6 @@ class System:
         request = {
             "op": "run",
             "data": str(self._data.prefix(chunks, self.layout)),
-            "streams": list(self._data.spec.names),
             "queries": [q.to_json() for q in self._queries],
             "options": self._options,
             "chunk_seconds": self._data.spec.chunk_seconds,
@@ -191,8 +190,11 @@ class System:
             self._connection = listener.accept()
         self._connection.send_bytes(json.dumps({"op": "warm"}).encode())
         try:
-            answer = json.loads(self._connection.recv_bytes()) if self._connection.poll(START_LIMIT) else {"error":
-            "timed out"}
+            answer = (
+                json.loads(self._connection.recv_bytes())
+                if self._connection.poll(START_LIMIT)
+                else {"error": "timed out"}
+            )
         except (EOFError, OSError) as why:
             answer = {"error": f"the worker ended: {why}"}
         if "error" in answer:

@@ -1,9 +1,10 @@
 """A live run: tuples arrive at a given rate, users create and delete queries while it goes on (Figures 18, 19 and 22b).
 
-The platform runs as the service runs it (engine thread, query batches, paced epochs); only the network is left out. A tuple's event
-time is the moment it became due, so for a result row the time from its latest tuple to its epoch's commit is the event-time
-latency, waiting in the tuple queue included. Deployment latency is measured by the client: from the request to the acknowledgement,
-after which the next epoch runs with the query.
+The platform runs as the service runs it (engine thread, query batches, paced epochs); only the network is
+left out. A tuple's event time is the moment it became due, so for a result row the time from its latest
+tuple to its epoch's commit is the event-time latency, waiting in the tuple queue included. Deployment
+latency is measured by the client: from the request to the acknowledgement, after which the next epoch runs
+with the query.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from ajoin.platform import Pace, Platform
 from experiments.queues import RequestQueue, TupleQueue, percentiles
 from experiments.systems.protocol import Answer, Request
-from experiments.template import TIME, TemplateQuery, ajoin_sql
+from experiments.template import TIME, TemplateQuery, ajoin_sql, used_streams
 from experiments.workloads import UserRequest, make_requests
 from optimizer.errors import AJoinError
 from optimizer.types import StreamSchema
@@ -35,13 +36,18 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def uses(engine: Engine) -> float:
+    """How many queries read an average input tuple: each reads the tuples of its own streams."""
+    return sum(len(p.root.leaves) for p in engine.plan.placements) / max(1, len(engine.schemas()))
+
+
 class _Apply:
     """Times the engine's `apply`: what deciding and logging plans costs."""
 
     def __init__(self, engine: Engine) -> None:
         self.seconds = 0.0
         self._apply = engine.apply
-        engine.apply = self  # type: ignore[method-assign,assignment]
+        engine.apply = self  # type: ignore[method-assign]
 
     def __call__(self, batch: Any) -> Any:
         began = time.perf_counter()
@@ -64,9 +70,9 @@ class _Live:
     def __init__(self, platform: Platform, engine: Engine, request: Request, rng: Random, planning: _Apply) -> None:
         self.platform, self.engine, self.planning = platform, engine, planning
         self.options = request["options"]
-        self.streams: list[str] = request["streams"]
         self.keys = int(request["keys"])
         self.queries = [TemplateQuery.from_json(q) for q in request["queries"]]
+        self.streams = used_streams(self.queries)
         self.seconds = float(self.options["live.seconds"])
         self.rate = float(self.options["live.tuples_per_second"])
         if self.options["live.workload"] == "at_start":
@@ -107,7 +113,7 @@ class _Live:
                 continue
             now_ms = _now_ms()
             self.tuples.observe(time.monotonic() - began, self._pulled() - pulled_before)
-            running = len(self.engine.plan.placements)
+            running = uses(self.engine)
             worst = 0.0
             recent = self.platform.statistics(self.engine.epoch - last_epoch).epochs
             for e in recent:
@@ -151,8 +157,7 @@ class _Live:
         self.platform.create_query(ajoin_sql(warm, times=True), "warm")
         start = self.engine.epoch
         self.platform.wait_until(lambda: self.engine.epoch >= start + 5, 60)
-        if self.requests and any(r.kind == "create" for r in self.requests):
-            self.platform.delete_queries(["warm"]).result()
+        self.platform.delete_queries(["warm"]).result()
         self.planning.seconds = 0.0
         return self.engine.epoch
 

@@ -1,8 +1,9 @@
 """Plan changes under a steady load: how slow does the slowest epoch get, and is a row lost or repeated?
 
-Every epoch reads the same number of tuples (a generator as fast as possible with a fixed batch), so epochs are comparable. The run is
-done twice, without and with changes; the rows of every query must be equal, and the slowest epoch of the second run is
-compared with its median. `kind`: reorder, regroup, split, scale, or all in turn.
+Every epoch reads the same number of tuples (a generator as fast as possible with a fixed batch), so epochs
+are comparable. The run is done twice, without and with changes; the rows of every query must be equal, and
+the slowest epoch of the second run is compared with its median. `kind`: reorder, regroup, split, scale, or
+all in turn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from experiments.systems.protocol import Answer, Request
-from experiments.template import TIME, TemplateQuery
+from experiments.template import TIME, TemplateQuery, used_streams
 from optimizer.types import StreamSchema
 from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 from runtime.connectors.base import ConnectorSpec
@@ -37,7 +38,7 @@ def run(
     results = []
     for kind in ("none", options["changes.kind"]):
         with opened() as engine:
-            for i, stream in enumerate(request["streams"]):
+            for i, stream in enumerate(used_streams(queries)):
                 s = schema(stream)
                 settings = {
                     "rate": "max",

@@ -24,7 +24,7 @@ from ajoin.sql import parse_query
 from experiments.systems import live, plan_changes
 from experiments.systems.base import MEMORY
 from experiments.systems.protocol import Answer, Request, serve
-from experiments.template import TIME, TemplateQuery, ajoin_sql, columns
+from experiments.template import TIME, TemplateQuery, ajoin_sql, columns, used_streams
 from optimizer.errors import AJoinError
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
@@ -43,7 +43,9 @@ ROOM = 8 << 30
 
 @cache
 def _executor() -> Executor:
-    """Started with the first request; Spark takes about ten seconds, for which the driver waits outside of any limit."""
+    """Started with the first request; Spark takes about ten seconds, for which the driver waits outside
+    of any limit.
+    """
     warm_up()
     if os.environ.get("AJOIN_BENCH_EXECUTOR") == "local":
         return LocalExecutor()
@@ -106,7 +108,7 @@ def run(request: Request) -> Answer:
     options = request["options"]
     data = Path(request["data"])
     with _engine(options) as engine:
-        for stream in request["streams"]:
+        for stream in used_streams(queries):
             source = {"path": str(data / stream), "max_files": str(options.get("engine.chunks_per_epoch", 1))}
             engine.create_stream(stream_schema(stream), ConnectorSpec("files", tuple(source.items())))
         answer = _run(engine, queries, options)
@@ -137,9 +139,8 @@ def _run(engine: Engine, queries: list[TemplateQuery], options: Mapping[str, Any
             check(engine, [Optimize("incremental")])
             last, optimized = at, optimized + 1
         planning += time.perf_counter() - at
-        running = len(engine.plan.placements)
         report = engine.run_epoch()
-        work += report.tuples * running
+        work += report.tuples * live.uses(engine)
         for batch in engine.delivered(report.epoch):
             rows[batch.query_id] += batch.rows.num_rows
     seconds = time.perf_counter() - began

@@ -162,6 +162,10 @@ class BucketStore:
         self._open.pop(name, None)
         (self.directory / name).unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """The files stay; open ones may be used as long as somebody holds them."""
+        self._open.clear()
+
 
 _STORES: dict[str, BucketStore] = {}
 

@@ -61,6 +61,16 @@ class Read(Protocol):
     def load(self, schema: StreamSchema) -> Loaded: ...
 
 
+def carried(read: Read) -> Read:
+    """The same read, with what only this machine can see (files) inside it: for tasks that run on another one.
+
+    A read that looks at files of the driver's machine has a method `carried`; others are complete as they are.
+    """
+    carry = getattr(read, "carried", None)
+    whole: Read = read if carry is None else carry()
+    return whole
+
+
 class Source(Protocol):
     @property
     def unit(self) -> str:

@@ -21,12 +21,12 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optimizer.types import StreamSchema
 from runtime.connectors.base import Loaded, Offset, Read
-from runtime.connectors.formats import FORMATS, format_of, load_file, unreadable
+from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
 from runtime.connectors.storage import sync_directory
 
@@ -175,27 +175,47 @@ class _Ledger:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """One file, if it still has the size it was picked up with."""
+    """One file, if it still has the size it was picked up with.
+
+    For tasks that cannot see it, `carried` looks at it on the driver: `data` is what it holds, or `trouble` what is
+    wrong with it.
+    """
 
     path: str
     name: str
     size: int
     format: str | None
     delimiter: str
+    data: bytes | None = None
+    trouble: str | None = None
 
     def load(self, schema: StreamSchema) -> Loaded:
         if self.format is None:
             return unreadable(schema, self.name, "its name does not tell the format; set the option format or pattern")
+        trouble = self._look() if self.data is None and self.trouble is None else self.trouble
+        if trouble is not None:
+            return unreadable(schema, self.name, trouble)
+        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data)
+
+    def carried(self) -> FileRead:
+        trouble = self._look()
+        if trouble is not None:
+            return replace(self, trouble=trouble)
+        try:
+            return replace(self, data=Path(self.path).read_bytes())
+        except OSError as why:
+            if try_again(why):
+                raise
+            return replace(self, trouble=why.strerror or str(why))
+
+    def _look(self) -> str | None:
+        """What speaks against reading the file."""
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:
-            return unreadable(schema, self.name, "it has disappeared since it was picked up")
+            return "it has disappeared since it was picked up"
         except OSError as why:
-            return unreadable(schema, self.name, why.strerror or str(why))
+            return why.strerror or str(why)
         if size != self.size:
-            return unreadable(
-                schema,
-                self.name,
-                f"it had {self.size} bytes when it was picked up and now has {size}; files must not change",
-            )
-        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter)
+            return f"it had {self.size} bytes when it was picked up and now has {size}; files must not change"
+        return None

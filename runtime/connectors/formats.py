@@ -51,12 +51,15 @@ def format_of(name: str) -> str | None:
     return _BY_SUFFIX.get(Path(name.lower().removesuffix(".gz")).suffix)
 
 
-def load_file(path: Path, format: str, schema: StreamSchema, place: str, delimiter: str = ",") -> Loaded:
-    """All tuples of the file in file order; `place` names it in dead letters."""
+def load_file(
+    path: Path, format: str, schema: StreamSchema, place: str, delimiter: str = ",", data: bytes | None = None
+) -> Loaded:
+    """All tuples of the file in file order; `place` names it in dead letters. `data`: what the file holds, if known."""
     try:
         if format == "parquet":
-            return _parquet(path, schema, place)
-        data = path.read_bytes()
+            return _parquet(path if data is None else pa.BufferReader(data), schema, place)
+        if data is None:
+            data = path.read_bytes()
         if path.name.lower().endswith(".gz"):
             data = gzip.decompress(data)
         return _csv(data, schema, place, delimiter) if format == "csv" else _jsonl(data, schema, place)
@@ -66,9 +69,14 @@ def load_file(path: Path, format: str, schema: StreamSchema, place: str, delimit
         # A ValueError without Arrow: column names that are not UTF-8.
         return unreadable(schema, place, str(why))
     except OSError as why:
-        if why.errno in _TRY_AGAIN:
+        if try_again(why):
             raise
         return unreadable(schema, place, why.strerror or str(why))
+
+
+def try_again(why: OSError) -> bool:
+    """Is it trouble of the machine, and not of the file?"""
+    return why.errno in _TRY_AGAIN
 
 
 def unreadable(schema: StreamSchema, place: str, why: str) -> Loaded:
@@ -79,7 +87,7 @@ def unreadable(schema: StreamSchema, place: str, why: str) -> Loaded:
 # -- Parquet -------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path, schema: StreamSchema, place: str) -> Loaded:
+def _parquet(path: Path | pa.BufferReader, schema: StreamSchema, place: str) -> Loaded:
     with pq.ParquetFile(path) as file:
         wanted = {c.name for c in schema.columns}
         present = [name for name in file.schema_arrow.names if name in wanted]

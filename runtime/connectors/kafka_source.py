@@ -42,6 +42,7 @@ from runtime.connectors.kafka_connection import (
     parse_connection,
 )
 from runtime.connectors.kafka_messages import FORMATS
+from runtime.connectors.kafka_offsets import deal, make_offset, positions, recreated, shares
 from runtime.connectors.kafka_read import KafkaRead, Piece
 from runtime.connectors.options import Option, Settings
 
@@ -164,7 +165,7 @@ class KafkaSource:
                 start = self._starts(client, topic)
         except failures() as failure:
             raise explain(failure, c.connection) from failure
-        return _offset(topic.id, start)
+        return make_offset(topic.id, start)
 
     def _starts(self, client: Any, topic: Topic) -> dict[int, int]:
         start, name = self._config.start, self._config.topic
@@ -206,14 +207,14 @@ class KafkaSource:
         if self._pause_ms:
             _LOG.warning("topic %s of Kafka at %s is back", c.topic, c.connection)
             self._pause_ms = self._ask_again_ms = 0
-        base = {} if _recreated(start, topic.id) else _next(start)
+        base = {} if recreated(start, topic.id) else positions(start)
         waiting = {p: end - base.get(p, 0) for p, end in ends.items()}
         self._warn_shrunk({p: (ends[p], base[p]) for p, count in waiting.items() if count < 0})
         taken = shares({p: n for p, n in waiting.items() if n > 0}, c.max_messages)
         self._left = sum(n for n in waiting.values() if n > 0) - sum(taken.values())
         if not taken:
             return start
-        return _offset(topic.id, base | {p: base.get(p, 0) + n for p, n in taken.items()})
+        return make_offset(topic.id, base | {p: base.get(p, 0) + n for p, n in taken.items()})
 
     def backlog(self, start: Offset, now_ms: int) -> int:
         """As of the last answer of the brokers."""
@@ -244,14 +245,14 @@ class KafkaSource:
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         c = self._config
         note = ""
-        begin = _next(start)
-        if _recreated(start, end["topic"]):
+        begin = positions(start)
+        if recreated(start, end["topic"]):
             note = (
                 "the topic was deleted and created again; reading goes on at its beginning, and what the old "
                 f"one held from offsets {json.dumps(start['next'], sort_keys=True)} on was not read"
             )
             begin = {}
-        pieces = [Piece(p, begin.get(p, 0), stop) for p, stop in sorted(_next(end).items())]
+        pieces = [Piece(p, begin.get(p, 0), stop) for p, stop in sorted(positions(end).items())]
         dealt = deal(pieces, c.parallelism, _LEAST[c.format])
         return [
             KafkaRead(c.connection, c.topic, c.format, tuple(mine), c.timeout_ms, note if i == 0 else "")
@@ -287,49 +288,3 @@ def ask(client: Any, topic: str, partitions: Sequence[int], what: Any) -> dict[i
 
 def _spec() -> Any:
     return import_module("kafka.protocol.consumer").OffsetSpec
-
-
-# -- arithmetic on offsets -----------------------------------------------------------------------------------
-
-
-def _offset(topic_id: str, positions: Mapping[int, int]) -> Offset:
-    return {"topic": topic_id, "next": {str(p): n for p, n in sorted(positions.items())}}
-
-
-def _next(offset: Offset) -> dict[int, int]:
-    return {int(p): n for p, n in offset["next"].items()}
-
-
-def _recreated(start: Offset, topic_id: str) -> bool:
-    """Brokers before 2.8 give topics no id; then a new topic cannot be told from the old one."""
-    return bool(start["topic"] and topic_id and start["topic"] != topic_id)
-
-
-def shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
-    """How many messages of each partition make up an epoch of at most `most`, in proportion to what waits."""
-    total = sum(waiting.values())
-    if total <= most:
-        return dict(waiting)
-    parts = {p: n * most // total for p, n in waiting.items()}
-    rest = most - sum(parts.values())
-    by_remainder = sorted(waiting, key=lambda p: (-(waiting[p] * most % total), p))
-    for p in by_remainder[:rest]:
-        parts[p] += 1
-    return {p: n for p, n in parts.items() if n}
-
-
-def deal(pieces: Sequence[Piece], most: int, least: int) -> list[list[Piece]]:
-    """Lay the ranges end to end and cut the line into equal parts: at most `most`, of `least` messages or more."""
-    total = sum(p.end - p.start for p in pieces)
-    count = max(1, min(most, total // least))
-    cuts = [total * i // count for i in range(count + 1)]
-    dealt: list[list[Piece]] = [[] for _ in range(count)]
-    at = 0
-    for piece in pieces:
-        size = piece.end - piece.start
-        for mine, low, high in zip(dealt, cuts, cuts[1:], strict=False):
-            start, end = max(low, at) - at, min(high, at + size) - at
-            if start < end:
-                mine.append(Piece(piece.partition, piece.start + start, piece.start + end))
-        at += size
-    return [mine for mine in dealt if mine]

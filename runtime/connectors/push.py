@@ -16,7 +16,7 @@ import json
 import numbers
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +111,22 @@ class PushSource:
 
 @dataclass(frozen=True, slots=True)
 class PushRead:
-    """One segment."""
+    """One segment; `data` is what it holds, if tasks cannot see the file."""
 
     path: str
     number: int
+    data: bytes | None = None
 
     def load(self, schema: StreamSchema) -> Loaded:
         path, place = Path(self.path), f"pushed batch {self.number}"
         if path.suffix == ".arrow":
-            with pa.OSFile(self.path) as source, pa.ipc.open_file(source) as reader:
+            file = pa.OSFile(self.path) if self.data is None else pa.BufferReader(self.data)
+            with file as source, pa.ipc.open_file(source) as reader:
                 return conform_table(reader.read_all(), schema, place)
-        return load_file(path, path.name.split(".")[1], schema, place)
+        return load_file(path, path.name.split(".")[1], schema, place, data=self.data)
+
+    def carried(self) -> PushRead:
+        return replace(self, data=Path(self.path).read_bytes())
 
 
 def _line(row: Any) -> bytes:

@@ -33,7 +33,10 @@ class Segment:
 
 
 class SegmentWriter:
-    """Opens its file with the first row, so that a task without rows leaves nothing behind. `directory` None: post it."""
+    """Opens its file with the first row, so that a task without rows leaves nothing behind.
+
+    `directory` None: there is no file, the segment is posted.
+    """
 
     def __init__(self, directory: str | None, name: str) -> None:
         self._name = name

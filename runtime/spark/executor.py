@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import FailedPrecondition, InternalError
+from runtime.spark.broadcast import LEAD, Spread
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,7 +34,10 @@ class SparkExecutor:
     def __init__(self, session: Any) -> None:
         self._session = session
         self._context = session.sparkContext
-        self.cores = int(self._context.defaultParallelism)
+
+    @property
+    def cores(self) -> int:
+        return int(self._context.defaultParallelism)
 
     @classmethod
     def start(
@@ -83,7 +87,8 @@ class SparkExecutor:
         payload = pickle.dumps((stage, shared))
         context = self._context
         context.setJobDescription(name)
-        slices = min(len(tasks), 2 * self.cores if len(tasks) > 2 * self.cores else self.cores)
+        cores = self.cores
+        slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
         try:
             answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
@@ -93,6 +98,9 @@ class SparkExecutor:
         for i, answer in enumerate(answers):
             results[i::slices] = pickle.loads(answer)
         return results
+
+    def broadcast(self, pieces: Sequence[bytes]) -> Spread:
+        return Spread(self._context.broadcast(b"".join((bytes(LEAD), *pieces))))
 
     def stop(self) -> None:
         self._session.stop()

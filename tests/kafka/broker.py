@@ -24,6 +24,7 @@ POM = Path(__file__).with_name("pom.xml")
 CLUSTER = "ajoinTestsClusterIdAAA"
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 START_S = 90.0
+USER, PASSWORD = "ajoin", "only-for-tests"
 
 
 class Unreachable(Exception):
@@ -63,9 +64,33 @@ class Broker:
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"127.0.0.1:{_free_port()}"
+        self.secure_address = f"127.0.0.1:{_free_port()}"
+        self.certificate = directory / "broker.pem"
+        self._make_certificate(directory / "broker.p12")
+        settings = _settings(self.address, _free_port(), directory / "data")
+        settings |= _secure_settings(self.secure_address, directory / "broker.p12")
+        settings["listeners"] += f",LOGIN://{self.secure_address}"
+        settings["advertised.listeners"] += f",LOGIN://{self.secure_address}"
         self._properties = directory / "server.properties"
-        self._properties.write_text(_settings(self.address, _free_port(), directory / "data"))
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._java_run("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties))
+
+    def _make_certificate(self, store: Path) -> None:
+        """A key and a certificate for 127.0.0.1 that signs itself, made by Java's own tool."""
+        keytool = ["keytool", "-storepass", PASSWORD, "-keystore", str(store), "-alias", "broker"]
+        make = [
+            "-genkeypair",
+            "-keyalg",
+            "EC",
+            "-storetype",
+            "PKCS12",
+            "-dname",
+            "CN=broker",
+            "-ext",
+            "san=ip:127.0.0.1",
+        ]
+        for command in ([*keytool, *make], [*keytool, "-exportcert", "-rfc", "-file", str(self.certificate)]):
+            subprocess.run(command, check=True, capture_output=True, timeout=START_S)
 
     def _java_run(self, *command: str) -> None:
         done = subprocess.run([*self._java, *command], capture_output=True, text=True, timeout=START_S)
@@ -158,16 +183,28 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _settings(address: str, controller_port: int, data: Path) -> str:
+def _secure_settings(address: str, store: Path) -> dict[str, str]:
+    """TLS and a login on a listener of their own."""
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL",
+        "listener.name.login.ssl.keystore.location": str(store),
+        "listener.name.login.ssl.keystore.password": PASSWORD,
+        "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": login,
+        "sasl.enabled.mechanisms": "PLAIN",
+    }
+
+
+def _settings(address: str, controller_port: int, data: Path) -> dict[str, str]:
     controller = f"127.0.0.1:{controller_port}"
-    settings = {
+    return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{controller}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
         "advertised.listeners": f"PLAINTEXT://{address}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
         "log.index.size.max.bytes": "65536",
         "log.initial.task.delay.ms": "500",
@@ -185,4 +222,3 @@ def _settings(address: str, controller_port: int, data: Path) -> str:
         "num.io.threads": "2",
         "log.cleaner.dedupe.buffer.size": "2097152",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -7,9 +7,10 @@ import threading
 import pytest
 from kafka import TopicPartition
 
-from optimizer.errors import InvalidRequest, NotFound, Unavailable
+from optimizer.errors import AJoinError, FailedPrecondition, InvalidRequest, NotFound, Unavailable
 from runtime.connectors.kafka_connection import close_idle
 from runtime.connectors.kafka_source import KafkaSource, parse_config
+from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.support import SCHEMA, arrow_message, load, message, options, source, take
 
 
@@ -172,6 +173,29 @@ def test_a_topic_created_again_is_read_from_its_beginning_and_says_so(broker, to
     assert letter.place == f"topic {t}"
     assert "deleted and created again" in letter.reason and '{"0": 5}' in letter.reason
     assert last["topic"] != end["topic"]
+
+
+def test_tls_and_login(broker, topic, monkeypatch):
+    t = topic()
+    broker.send(t, message(1))
+    monkeypatch.setenv("AJOIN_SECRET_KAFKA", PASSWORD)
+    login = {
+        "bootstrap": broker.secure_address,
+        "topic": t,
+        "start": "earliest",
+        "security.protocol": "SASL_SSL",
+        "ssl.cafile": str(broker.certificate),
+        "sasl.mechanism": "PLAIN",
+        "sasl.plain_username": USER,
+        "sasl.plain_password": "env:AJOIN_SECRET_KAFKA",
+    }
+    keys, dead, _ = take(KafkaSource(parse_config(login)))
+    assert (keys, dead) == ([1], [])
+    with pytest.raises(FailedPrecondition, match="cannot be used") as refused:
+        KafkaSource(parse_config({**login, "sasl.plain_password": "wrong"})).initial()
+    assert refused.value.reason == "KAFKA_REFUSED"
+    with pytest.raises(AJoinError, match=r"127\.0\.0\.1"):  # the certificate is nobody's we know
+        KafkaSource(parse_config({k: v for k, v in login.items() if k != "ssl.cafile"})).initial()
 
 
 def test_brokers_that_nobody_answers_for(caplog):

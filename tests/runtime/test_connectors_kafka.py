@@ -16,9 +16,10 @@ from runtime.connectors.base import ConnectorSpec, arrow_schema
 from runtime.connectors.kafka_connection import Connection, borrow
 from runtime.connectors.kafka_encode import digest, encode_arrow, encode_json
 from runtime.connectors.kafka_messages import _fast_json, decode_messages
+from runtime.connectors.kafka_offsets import deal, shares
 from runtime.connectors.kafka_read import Piece
 from runtime.connectors.kafka_sink import topic_name
-from runtime.connectors.kafka_source import KafkaSource, Start, deal, parse_config, shares
+from runtime.connectors.kafka_source import KafkaSource, Start, parse_config
 from runtime.connectors.registry import check_options, check_sink
 
 SCHEMA = StreamSchema(
