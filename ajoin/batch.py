@@ -8,6 +8,7 @@ returned, because from then on the next epoch runs with the query.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from ajoin import catalog
 from ajoin.catalog import Limits
 from ajoin.mailbox import Controls, Item
 from ajoin.sql import parse_query
+from ajoin.tenancy import tenant_of
 from optimizer.errors import AJoinError
 from runtime.api import Control, CreateQuery, QueryInfo, QueryState
 from runtime.engine import Engine
@@ -57,14 +59,17 @@ def apply_batch(
 ) -> list[list[Outcome]]:
     """Only on the engine thread. Outcomes per request, per item."""
     before = engine.plan.version
-    running = sum(q.state == QueryState.RUNNING for q in engine.queries())
+    tenants = Counter(tenant_of(q.id) for q in engine.queries() if q.state == QueryState.RUNNING)
     checked: list[Control | AJoinError] = []
     for item in (item for request in requests for item in request.items):
         control = _current(engine, item, limits)
         if isinstance(control, CreateQuery):
+            tenant = tenant_of(control.id)
             try:
-                catalog.check_room("queries", running, 1, limits.queries)
-                running += 1
+                catalog.check_room("queries", tenants.total(), 1, limits.queries)
+                if tenant and item.quota is not None:
+                    catalog.check_quota(tenant, tenants[tenant], item.quota)
+                tenants[tenant] += 1
             except AJoinError as full:
                 control = full
         checked.append(control)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from optimizer.errors import InvalidRequest, ResourceExhausted
 from optimizer.types import Column, ColumnType, StreamSchema
@@ -85,13 +86,13 @@ def check_stream(schema: StreamSchema, limits: Limits) -> None:
             )
 
 
-def check_source(spec: ConnectorSpec, schema: StreamSchema) -> None:
-    registry.check_source(spec, schema)
+def check_source(spec: ConnectorSpec, schema: StreamSchema, allowed_roots: Sequence[Path] = ()) -> None:
+    registry.check_source(spec, schema, allowed_roots=allowed_roots)
 
 
-def check_sinks(specs: Iterable[ConnectorSpec]) -> None:
+def check_sinks(specs: Iterable[ConnectorSpec], allowed_roots: Sequence[Path] = ()) -> None:
     for spec in specs:
-        registry.check_sink(spec)
+        registry.check_sink(spec, allowed_roots=allowed_roots)
 
 
 def check_room(kind: str, present: int, coming: int, most: int) -> None:
@@ -100,6 +101,15 @@ def check_room(kind: str, present: int, coming: int, most: int) -> None:
             f"{present:,} {kind} exist and {coming:,} more were asked for; at most {most:,} are allowed",
             reason=f"TOO_MANY_{kind.upper()}",
             hint=f"delete some {kind}, or raise the limit in the configuration",
+        )
+
+
+def check_quota(tenant: str, present: int, most: int) -> None:
+    if present >= most:
+        raise ResourceExhausted(
+            f"tenant {tenant!r} has {present:,} queries running; its quota is {most:,}",
+            reason="TENANT_QUOTA",
+            hint="delete a query, or ask an operator for more",
         )
 
 

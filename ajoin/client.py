@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import grpc
 
 from ajoin import convert, requests, status
+from ajoin.connection import Connection
 from ajoin.requests import DEFAULT_TARGET, Order, Sink, new_request_id
 from ajoin.results import START, Batch, Collector, Cursor, Progress, Results
 from ajoin.statistics import Statistics
@@ -34,13 +36,26 @@ from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus,
 class Client:
     """`timeout`: seconds a call may take.
 
-    None: for ever. Subscriptions have no limit unless they are given one.
+    None: for ever. Subscriptions have no limit unless they are given one. `tls_ca`: a file with the
+    authority to trust ('system': the well-known ones), `cert` and `key`: files that say who we are, for
+    platforms that ask for it; `token`: what `ajoin token create` printed.
     """
 
-    def __init__(self, target: str = DEFAULT_TARGET, *, timeout: float | None = 60.0) -> None:
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        timeout: float | None = 60.0,
+        tls_ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+        token: str | None = None,
+    ) -> None:
+        connection = Connection(target, tls_ca, cert, key, token)
         self._target = target
         self._timeout = timeout
-        self._channel = grpc.insecure_channel(target, options=requests.CHANNEL_OPTIONS)
+        self._metadata = connection.metadata
+        self._channel = connection.channel()
         self._streams = StreamServiceStub(self._channel)
         self._queries = QueryServiceStub(self._channel)
         self._results = ResultServiceStub(self._channel)
@@ -199,7 +214,9 @@ class Client:
         now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
         the queries that had this id, `uid` names one; without it, the latest is meant.
         """
-        call = self._results.Subscribe(requests.subscribe(id, start, cursor, follow, uid), timeout=timeout)
+        call = self._results.Subscribe(
+            requests.subscribe(id, start, cursor, follow, uid), timeout=timeout, metadata=self._metadata
+        )
         for item in self._items(call):
             taken = convert.item_from_pb(item)
             if progress or isinstance(taken, Batch):
@@ -239,7 +256,7 @@ class Client:
     def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> Iterator[PlanEvent]:
         """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
         request = plan_pb2.WatchPlanRequest(after_version=after_version)
-        for response in self._items(self._plan.WatchPlan(request, timeout=timeout)):
+        for response in self._items(self._plan.WatchPlan(request, timeout=timeout, metadata=self._metadata)):
             yield convert.plan_event_from_pb(response.change)
 
     def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
@@ -276,7 +293,7 @@ class Client:
     def _call(self, method: Any, request: Any) -> Any:
         for pause in (*requests.RETRY_AFTER, None):
             try:
-                return method(request, timeout=self._timeout)
+                return method(request, timeout=self._timeout, metadata=self._metadata)
             except grpc.RpcError as failure:
                 error = status.from_rpc(failure, self._target)
                 if pause is None or error.reason != status.UNREACHABLE:

@@ -32,6 +32,7 @@ from optimizer.errors import InvalidRequest, NotFound
 
 DEFAULT_FILE = Path("ajoin.toml")
 FILE_VARIABLE = "AJOIN_CONFIG"
+HIDDEN = "(hidden)"
 
 
 class Settings(BaseSettings):
@@ -41,6 +42,17 @@ class Settings(BaseSettings):
 
     listen: str = Field("127.0.0.1:7411", description="address the gRPC service listens on, host:port")
     server: str = Field("127.0.0.1:7411", description="address client commands talk to, host:port")
+    tls_cert: str = Field("", description="file with the service's certificate chain (PEM); empty: no TLS")
+    tls_key: str = Field("", description="file with the key of tls_cert (PEM)")
+    tls_client_ca: str = Field("", description="file with the authority that signs clients (PEM); empty: not asked for")
+    token_file: str = Field("", description="file with the tokens that are accepted; empty: none is asked for")
+    insecure: bool = Field(False, description="listen beyond this machine without TLS or without asking who calls")
+    token: str = Field("", description="token that client commands show")
+    tls_ca: str = Field(
+        "", description="file with the authority that client commands trust (PEM), or system; empty: no TLS"
+    )
+    client_cert: str = Field("", description="file with the certificate that client commands show (PEM)")
+    client_key: str = Field("", description="file with the key of client_cert (PEM)")
     state_dir: Path = Field(Path(".ajoin/state"), description="everything that survives a restart")
     executor: Literal["spark", "local"] = Field(
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
@@ -55,11 +67,15 @@ class Settings(BaseSettings):
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
     allowed_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         (),
-        description="folders that file sources and sinks may use (a list, or text with commas); empty: any",
+        description="folders that file sources and sinks may use (a list, or text with commas); empty: any when "
+        "listening on this machine only, else none",
     )
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
     max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
+    max_tenant_queries: int = Field(
+        0, ge=0, description="most running queries of a tenant, unless the token file says otherwise; 0: any"
+    )
     max_cost: float = Field(
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )
@@ -115,12 +131,17 @@ class Config:
     origins: Mapping[str, str]
 
     def to_toml(self) -> str:
-        lines = [f"{name} = {_toml(value)}" for name, value in self.settings.model_dump(mode="json").items()]
+        lines = [f"{name} = {_toml(value)}" for name, value in self.shown().items()]
         width = max(map(len, lines))
         return "".join(f"{line:<{width}}  # {self.origins[line.split(' ')[0]]}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
-        return {"settings": self.settings.model_dump(mode="json"), "origins": dict(self.origins)}
+        return {"settings": self.shown(), "origins": dict(self.origins)}
+
+    def shown(self) -> dict[str, Any]:
+        """The settings without what must stay secret."""
+        values = self.settings.model_dump(mode="json")
+        return values | ({"token": HIDDEN} if values["token"] else {})
 
 
 def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Config:

@@ -7,8 +7,10 @@ from optimizer.errors import (
     InternalError,
     InvalidRequest,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     SqlError,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -19,7 +21,9 @@ __all__ = [
     "InternalError",
     "InvalidRequest",
     "NotFound",
+    "PermissionDenied",
     "ResourceExhausted",
     "SqlError",
+    "Unauthenticated",
     "Unavailable",
 ]

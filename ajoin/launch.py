@@ -18,10 +18,12 @@ from pathlib import Path
 
 from ajoin.config import Settings
 from ajoin.platform import Pace, Platform
+from ajoin.service.security import is_loopback
 from optimizer.cost import Weights
 from optimizer.errors import AJoinError
 from runtime.api import Optimize
 from runtime.calibrate import calibrated
+from runtime.connectors.options import NOWHERE
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
 
@@ -52,11 +54,14 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
 def open_engine(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one."""
+    roots = tuple(root.resolve() for root in settings.allowed_roots)
+    if not roots and not is_loopback(settings.listen):
+        roots = NOWHERE  # strangers may call: no path of this machine is theirs to name unless it was configured
     config = EngineConfig(
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,
         retention_bytes=settings.retention_bytes,
-        allowed_roots=tuple(root.resolve() for root in settings.allowed_roots),
+        allowed_roots=roots,
         max_cost=settings.max_cost or None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )

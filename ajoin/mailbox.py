@@ -27,11 +27,12 @@ from runtime.api import Control
 class Item:
     """A control, or why it was refused at the door.
 
-    `schemas`: what a new query's SQL was compiled against.
+    `schemas`: what a new query's SQL was compiled against. `quota`: how many queries its tenant may have.
     """
 
     control: Control | AJoinError
     schemas: Mapping[str, StreamSchema] = field(default_factory=dict)
+    quota: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

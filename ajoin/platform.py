@@ -23,7 +23,9 @@ from ajoin.engine_thread import EngineThread, Pace, State
 from ajoin.mailbox import Command, Controls, Item
 from ajoin.sql import parse_query
 from ajoin.statistics import Statistics
+from ajoin.tenancy import Scope
 from optimizer.errors import AJoinError, FailedPrecondition, NotFound
+from optimizer.plan import RunningQuery
 from optimizer.types import StreamSchema
 from runtime.api import (
     Control,
@@ -94,18 +96,27 @@ class Platform:
 
     def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> Future[StreamInfo]:
         catalog.check_stream(schema, self.limits)
-        catalog.check_source(source, schema)
+        catalog.check_source(source, schema, self._engine.config.allowed_roots)
         catalog.check_room("streams", len(self._engine.streams()), 1, self.limits.streams)
         return self._command(lambda: self._engine.create_stream(schema, source))
 
     def delete_stream(self, name: str) -> Future[None]:
         return self._command(lambda: self._engine.delete_stream(name))
 
-    def create_queries(self, wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]]) -> Future[list[Outcome]]:
-        """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error."""
+    def create_queries(
+        self,
+        wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]],
+        tenant: str = "",
+        quota: int | None = None,
+    ) -> Future[list[Outcome]]:
+        """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error.
+
+        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running.
+        """
         arrived = self._clock()
         schemas = self._engine.schemas()
-        return self._controls([self._compile(*w, schemas) for w in wanted], arrived)
+        items = [self._compile(*w, schemas, Scope(tenant)) for w in wanted]
+        return self._controls([replace(item, quota=quota) for item in items], arrived)
 
     def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
         """Blocks until the query runs; raises what it was refused with."""
@@ -163,7 +174,15 @@ class Platform:
         """The latest query of that id, or the one that had this uid."""
         return self._thread.latencies.fill_in(self._engine.query(id, uid))
 
-    def explain(self, *, id: str | None = None, sql: str | None = None, format: str = "text") -> str:
+    def explain(
+        self,
+        *,
+        id: str | None = None,
+        sql: str | None = None,
+        format: str = "text",
+        shown: Callable[[RunningQuery], RunningQuery] | None = None,
+    ) -> str:
+        """`shown` may hide what the caller must not see of the queries that run."""
         candidate = None
         if id is not None and self._engine.query(id).state == QueryState.DELETED:
             raise FailedPrecondition(
@@ -171,7 +190,7 @@ class Platform:
             )
         if sql is not None:
             candidate = parse_query(sql, self._engine.schemas(), max_length=self.limits.sql_bytes)
-        return self._engine.explain(id=id, candidate=candidate, format=format)
+        return self._engine.explain(id=id, candidate=candidate, format=format, shown=shown)
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return self._engine.plan_events(after_version)
@@ -220,18 +239,26 @@ class Platform:
             self._thread.mailbox.put(Controls(tuple(items), arrived, future))
         return future
 
-    def _compile(self, id: str, sql: str, sinks: Sequence[ConnectorSpec], schemas: Mapping[str, StreamSchema]) -> Item:
+    def _compile(
+        self,
+        id: str,
+        sql: str,
+        sinks: Sequence[ConnectorSpec],
+        schemas: Mapping[str, StreamSchema],
+        scope: Scope,
+    ) -> Item:
         try:
             if id:
                 catalog.check_name("query id", id)
-            catalog.check_sinks(sinks)
+            catalog.check_sinks(sinks, self._engine.config.allowed_roots)
             query = parse_query(sql, schemas, max_length=self.limits.sql_bytes)
         except AJoinError as refused:
             return Item(refused)
         used = {name: schemas[name] for name in query.streams}
-        return Item(CreateQuery(id or self._free_id(), query, tuple(sinks)), used)
+        full = scope.full(id) or self._free_id(scope)
+        return Item(CreateQuery(full, query, tuple(sinks)), used)
 
-    def _free_id(self) -> str:
+    def _free_id(self, scope: Scope) -> str:
         """q-<n>, never used before by anybody.
 
         Numbers are not given out twice in one life of the platform.
@@ -239,7 +266,7 @@ class Platform:
         with self._ids:
             while True:
                 self._last_id += 1
-                id = f"q-{self._last_id}"
+                id = scope.full(f"q-{self._last_id}")
                 try:
                     self._engine.query(id)
                 except NotFound:

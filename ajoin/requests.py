@@ -30,11 +30,6 @@ Order: TypeAlias = "str | Sequence[Order]"
 RETRY_AFTER = (0.1, 0.3, 1.0)
 """Seconds to wait before each repetition of a call that reached nobody."""
 
-CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", 128 << 20),
-    ("grpc.max_send_message_length", 128 << 20),
-]
-
 
 def new_request_id() -> str:
     return uuid.uuid4().hex

@@ -34,6 +34,8 @@ CODES: dict[type[e.AJoinError], grpc.StatusCode] = {
     e.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     e.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
     e.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    e.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    e.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     e.Unavailable: grpc.StatusCode.UNAVAILABLE,
     e.InternalError: grpc.StatusCode.INTERNAL,
 }

@@ -2,8 +2,8 @@
 
 Per point and system:
 
-1. a correctness run over a few chunks, counting the rows of every query; all systems must agree, or the
-report says who does not;
+1. a correctness run over a few chunks, counting the rows of every query; all systems must agree,
+   or the report says who does not;
 2. a warm-up over the first chunks, whose time also tells how many chunks keep the system busy for `run.seconds`;
 3. the timed run over that many chunks (a prefix of the same data for every system).
 
@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from experiments.config import Experiment, Panel
-from experiments.data import DataSpec, Dataset
+from experiments.data import Dataset, DataSpec
 from experiments.similarity import QueryGenerator, pattern_query
 from experiments.sustainable import search
 from experiments.systems.base import Measurement, System

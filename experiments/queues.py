@@ -12,6 +12,7 @@ the one before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -62,7 +63,7 @@ class RequestQueue:
 def keeps_increasing(values: Sequence[float], at_least: int = 8) -> bool:
     """Is every one of the last values greater than the one before?"""
     last = values[-at_least:]
-    return len(last) == at_least and all(a < b for a, b in zip(last, last[1:], strict=False))
+    return len(last) == at_least and all(a < b for a, b in itertools.pairwise(last))
 
 
 def percentiles(values: Sequence[float], prefix: str) -> dict[str, float]:

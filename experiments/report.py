@@ -62,7 +62,7 @@ def _panel(directory: Path, panel: Panel, results: pd.DataFrame) -> list[str]:
         lines += [f"![{panel.title}]({picture.name})", ""]
     varied = [k for k in panel.points[0] if any(p[k] != panel.points[0][k] for p in panel.points) and k in data]
     shown = [*varied, "system", *_columns(panel, data)]
-    lines += _table(data[shown]) + [""]
+    lines += [*_table(data[shown]), ""]
     return lines
 
 

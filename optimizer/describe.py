@@ -27,10 +27,26 @@ from optimizer.plan import JoinNode, Node, Plan
 FEW = 3
 
 
-def describe(changelog: Changelog, names: Mapping[str, str], plan: Plan | None = None) -> tuple[str, ...]:
-    """`names` gives the id of each uid (a uid without one stands for itself); `plan` is the new plan."""
+def describe(
+    changelog: Changelog,
+    names: Mapping[str, str],
+    plan: Plan | None = None,
+    savings: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
+    """`names` gives the id of each uid (a uid without one stands for itself); `plan` is the new plan.
+
+    `savings` tells, per uid, which part of the query's own cost it is spared by sharing.
+    """
     added = {e.node for e in changelog.entries if isinstance(e, SubplanAdded)}
-    return tuple(line for e in changelog.entries for line in _lines(e, added, names, plan))
+    spared = savings or {}
+    return tuple(f"{line}{_saving(e, spared)}" for e in changelog.entries for line in _lines(e, added, names, plan))
+
+
+def _saving(entry: Entry, savings: Mapping[str, float]) -> str:
+    if not isinstance(entry, QueryCreated | QueryMoved | Rerooted):
+        return ""
+    part = savings.get(entry.uid, 0.0)
+    return f", saves {part:.0%} of its cost" if part >= 0.005 else ""
 
 
 def shared_with(plan: Plan, uid: str) -> Iterator[tuple[Node, tuple[str, ...]]]:

@@ -7,6 +7,8 @@
     ├── AlreadyExists       a name that is taken
     ├── FailedPrecondition  right request, wrong moment (a stream that queries still use)
     ├── ResourceExhausted   a limit of the platform was reached
+    ├── Unauthenticated     the caller did not say who it is, or is not known
+    ├── PermissionDenied    the caller is known and may not do this
     ├── Unavailable         the platform cannot answer now (starting, stopping); try again
     └── InternalError       an invariant broke; always a bug
 
@@ -79,6 +81,14 @@ class FailedPrecondition(AJoinError):
 
 class ResourceExhausted(AJoinError):
     default_reason = "RESOURCE_EXHAUSTED"
+
+
+class Unauthenticated(AJoinError):
+    default_reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(AJoinError):
+    default_reason = "PERMISSION_DENIED"
 
 
 class Unavailable(AJoinError):

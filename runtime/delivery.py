@@ -1,9 +1,11 @@
-"""From the result log to the queries' own sinks: at least once per epoch, and every sink replaces what it has of an epoch.
+"""From the result log to the queries' own sinks: at least once per epoch, and every sink replaces what it has of an
+epoch.
 
-The result log is the truth; a sink is a copy of it. A marker on disk says up to which epoch all sinks have everything. It
-moves only after all of them took an epoch, so after a crash, or when a sink fails (a full disk, a broker that is away), the
-epochs after the marker are handed over again, as long as the result log keeps them. Since a sink replaces what it wrote for
-an epoch, it ends up with every row exactly once. A sink that fails never holds up an epoch.
+The result log is the truth; a sink is a copy of it. A marker on disk says up to which epoch all sinks have
+everything. It moves only after all of them took an epoch, so after a crash, or when a sink fails (a full disk, a
+broker that is away), the epochs after the marker are handed over again, as long as the result log keeps them. Since a
+sink replaces what it wrote for an epoch, it ends up with every row exactly once. A sink that fails never holds up an
+epoch.
 """
 
 from __future__ import annotations

@@ -485,8 +485,18 @@ class Engine:
             proposal.would_apply,
         )
 
-    def explain(self, *, id: str | None = None, candidate: JoinQuery | None = None, format: str = "text") -> str:
-        """A running query, a query that does not exist yet (how would it run?), or the whole plan."""
+    def explain(
+        self,
+        *,
+        id: str | None = None,
+        candidate: JoinQuery | None = None,
+        format: str = "text",
+        shown: Callable[[RunningQuery], RunningQuery] | None = None,
+    ) -> str:
+        """A running query, a query that does not exist yet (how would it run?), or the whole plan.
+
+        `shown` says how the running queries appear in it.
+        """
         plan, queries, uid = self.state.plan, self.state.running(), None
         if candidate is not None:
             rq = RunningQuery("candidate#0", "candidate", candidate, None)
@@ -496,6 +506,8 @@ class Engine:
             uid = self.coordinator.record(id).query.uid
         figures = self.planner.estimate(plan, queries)
         observed = self.planner.observed()
+        if shown is not None:
+            queries = {u: rq if u == "candidate#0" else shown(rq) for u, rq in queries.items()}
         if uid is None:
             return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None

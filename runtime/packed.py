@@ -1,7 +1,8 @@
 """What every stage of a plan version needs again: pickled once on the driver, unpickled once per worker.
 
-The specifications of a thousand queries take tens of milliseconds to pickle and again to unpickle, and they only change with the
-plan. A Packed value travels as its bytes and a key; a worker that has seen the key uses what it already has.
+The specifications of a thousand queries take tens of milliseconds to pickle and again to unpickle, and they only
+change with the plan. A Packed value travels as its bytes and a key; a worker that has seen the key uses what it
+already has.
 """
 
 from __future__ import annotations

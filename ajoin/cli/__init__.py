@@ -7,6 +7,7 @@
     inspect.py   ajoin explain | status | version
     steer.py     ajoin optimize | scale | force order | force groups
     serve.py     ajoin serve
+    tokens.py    ajoin token create | list
     replay.py    ajoin replay
     demo.py      ajoin demo
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import typer
 
-from ajoin.cli import demo, inspect, queries, replay, serve, steer, streams, tail
+from ajoin.cli import demo, inspect, queries, replay, serve, steer, streams, tail, tokens
 from ajoin.cli.shell import AJoinGroup
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ app.command("status")(inspect.status)
 app.command("optimize")(steer.optimize)
 app.command("scale")(steer.scale)
 app.add_typer(steer.force, name="force")
+app.add_typer(tokens.app, name="token")
 app.command("replay")(replay.replay)
 app.command("version")(inspect.version)
 

@@ -33,6 +33,17 @@ def serve(
         float | None, typer.Option("--epoch-interval", help="Least seconds between two epochs.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting.", metavar="KEY=VALUE")] = None,
+    tls_cert: Annotated[str | None, typer.Option("--tls-cert", help="Certificate of the service (PEM).")] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
+    tls_client_ca: Annotated[
+        str | None, typer.Option("--tls-client-ca", help="Ask clients for a certificate of this authority (PEM).")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", help="Ask clients for a token of this file.")
+    ] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
+    ] = None,
     demo_streams: Annotated[
         bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
     ] = False,
@@ -54,6 +65,11 @@ def serve(
             "partitions": partitions,
             "batch_interval": batch_interval,
             "epoch_interval": epoch_interval,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
+            "tls_client_ca": tls_client_ca,
+            "token_file": token_file,
+            "insecure": insecure,
             "verbose": verbose,
             "log_level": log_level,
         }.items()
@@ -76,8 +92,10 @@ def _print(config: Config, as_json: bool) -> None:
 def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin import launch
     from ajoin.service import serve as serve_until_told
+    from ajoin.service.security import from_settings
 
     launch.configure_logging(settings)
+    security = from_settings(settings)  # before Spark is started: it may say no
 
     def ready(address: str) -> None:
         if as_json:
@@ -94,7 +112,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
             platform = running.enter_context(launch.platform(settings, executor))
         if demo_streams:
             _create_demo_streams(platform)
-        serve_until_told(platform, settings.listen, ready)
+        serve_until_told(platform, settings.listen, ready, security)
         if not as_json:
             console().print("stopped")
 

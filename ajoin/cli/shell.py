@@ -136,7 +136,15 @@ def client(server: str | None) -> Iterator[Client]:
     from ajoin.client import Client
     from ajoin.config import load
 
-    with Client(load({"server": server}).settings.server) as connected:
+    s = load({"server": server}).settings
+    # An empty setting is one that was not given.
+    with Client(
+        s.server,
+        tls_ca=s.tls_ca or None,
+        cert=s.client_cert or None,
+        key=s.client_key or None,
+        token=s.token or None,
+    ) as connected:
         yield connected
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 from ajoin import convert
 from ajoin.platform import Platform
+from ajoin.service.access import caller
 from ajoin.service.checks import clamp
 from ajoin.statistics import KEPT
 from ajoin.v1 import admin_pb2 as pb
@@ -25,4 +27,7 @@ class AdminService(rpc.AdminServiceServicer):
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Any) -> pb.GetStatisticsResponse:
         epochs = clamp("epochs", request.epochs, default=KEPT, most=KEPT)
-        return convert.statistics_to_pb(await asyncio.to_thread(self._platform.statistics, epochs))
+        statistics = await asyncio.to_thread(self._platform.statistics, epochs)
+        scope = caller().scope
+        mine = tuple(replace(q, id=scope.own(q.id)) for q in statistics.queries if scope.sees(q.id))
+        return convert.statistics_to_pb(replace(statistics, queries=mine))

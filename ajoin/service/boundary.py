@@ -1,4 +1,4 @@
-"""The boundary between our exceptions and gRPC: an interceptor around every call.
+"""The boundary of the service: an interceptor around every call lets callers in and turns exceptions into statuses.
 
 An AJoinError becomes the status `ajoin.status` says. Anything else is a bug: the caller gets INTERNAL with a
 short id, and the log has the traceback under the same id, so a report can be matched with the log without
@@ -16,6 +16,7 @@ import grpc
 from grpc_status import rpc_status
 
 from ajoin import status
+from ajoin.service.access import Access
 from optimizer.errors import AJoinError, InternalError
 
 log = logging.getLogger("ajoin.service")
@@ -26,7 +27,8 @@ def short_id() -> str:
 
 
 class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    def __init__(self, new_id: Callable[[], str] = short_id) -> None:
+    def __init__(self, access: Access, new_id: Callable[[], str] = short_id) -> None:
+        self._access = access
         self._new_id = new_id
 
     async def intercept_service(
@@ -46,6 +48,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _unary(self, inner: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
         async def guarded(request: Any, context: Any) -> Any:
             try:
+                self._access.admit(method, context.invocation_metadata())
                 return await inner(request, context)
             except Exception as failure:
                 await self._end(context, failure, method)
@@ -55,6 +58,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def _stream(self, inner: Callable[[Any, Any], AsyncIterator[Any]], method: str) -> Callable[[Any, Any], Any]:
         async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
             try:
+                self._access.admit(method, context.invocation_metadata())
                 async for item in inner(request, context):
                     yield item
             except Exception as failure:

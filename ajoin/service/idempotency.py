@@ -28,10 +28,10 @@ class Answers:
 
     def __init__(self, kept: int = 10_000) -> None:
         self._kept = kept
-        self._tasks: OrderedDict[tuple[str, str], tuple[bytes, asyncio.Task[Any]]] = OrderedDict()
+        self._tasks: OrderedDict[tuple[str, str, str], tuple[bytes, asyncio.Task[Any]]] = OrderedDict()
 
-    async def once(self, request: Any, run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """`run()`, or what it gave the first time; `request` is the message, its type is part of the key."""
+    async def once(self, request: Any, run: Callable[[], Coroutine[Any, Any, R]], owner: str = "") -> R:
+        """`run()`, or what it gave the first time; the key is `owner`, the type of the message and its id."""
         id = request.request_id
         if not id:
             return await run()
@@ -41,7 +41,7 @@ class Answers:
                 reason="BAD_REQUEST_ID",
                 hint=f"use at most {LONGEST_ID}, for example a UUID",
             )
-        key = (type(request).__name__, id)
+        key = (owner, type(request).__name__, id)
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
         known = self._tasks.get(key)
         if known is not None and known[0] != digest:
@@ -60,7 +60,7 @@ class Answers:
             self._tasks.popitem(last=False)
         return await asyncio.shield(task)
 
-    def _forget_transient(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
+    def _forget_transient(self, key: tuple[str, str, str], task: asyncio.Task[Any]) -> None:
         failure = None if task.cancelled() else task.exception()
         lasting = failure is None or (
             isinstance(failure, AJoinError) and not isinstance(failure, Unavailable | InternalError)

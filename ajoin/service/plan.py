@@ -8,11 +8,12 @@ from typing import Any
 
 from ajoin import convert
 from ajoin.platform import Applied, Platform, State, only
+from ajoin.service.access import caller
 from ajoin.service.checks import require
 from ajoin.service.pulse import Pulse
 from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
-from optimizer.errors import InternalError, InvalidRequest, Unavailable
+from optimizer.errors import InternalError, InvalidRequest, PermissionDenied, Unavailable
 from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 
 MOST_PARTITIONS = 4096
@@ -28,13 +29,20 @@ class PlanService(rpc.PlanServiceServicer):
         subject = request.WhichOneof("subject")
         if subject is not None:
             require(subject, getattr(request, subject))
+        who = caller()
+        if who.tenant and subject is None:
+            raise PermissionDenied(
+                f"the whole plan concerns all tenants; this token belongs to tenant {who.tenant!r}",
+                hint="explain a query, or a SQL text",
+            )
         name = convert.enum_name(pb.PlanFormat, request.format, "PLAN_FORMAT_").lower()
         version = self._platform.plan_version
         text = await asyncio.to_thread(
             self._platform.explain,
-            id=request.query_id if subject == "query_id" else None,
+            id=who.scope.full(request.query_id) if subject == "query_id" else None,
             sql=request.sql if subject == "sql" else None,
             format="text" if name == "unspecified" else name,
+            shown=who.scope.explained,
         )
         return pb.ExplainResponse(text=text, plan_version=version)
 

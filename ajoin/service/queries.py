@@ -14,6 +14,7 @@ from typing import Any
 
 from ajoin import convert, status
 from ajoin.platform import Outcome, Platform, only
+from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import Answers
 from ajoin.v1 import queries_pb2 as pb
@@ -30,9 +31,9 @@ class QueryService(rpc.QueryServiceServicer):
     async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
         async def run() -> pb.CreateQueryResponse:
             info = only(await self._create([request.spec]))
-            return pb.CreateQueryResponse(query=convert.query_to_pb(info))
+            return pb.CreateQueryResponse(query=_shown(info))
 
-        return await self._answers.once(request, run)
+        return await self._answers.once(request, run, caller().tenant)
 
     async def CreateQueries(self, request: pb.CreateQueriesRequest, context: Any) -> pb.CreateQueriesResponse:
         async def run() -> pb.CreateQueriesResponse:
@@ -47,26 +48,28 @@ class QueryService(rpc.QueryServiceServicer):
             outcomes = await self._create(request.specs)
             return pb.CreateQueriesResponse(outcomes=map(_outcome_to_pb, outcomes))
 
-        return await self._answers.once(request, run)
+        return await self._answers.once(request, run, caller().tenant)
 
     async def DeleteQuery(self, request: pb.DeleteQueryRequest, context: Any) -> pb.DeleteQueryResponse:
         async def run() -> pb.DeleteQueryResponse:
             require("query_id", request.query_id)
-            outcomes = await asyncio.wrap_future(self._platform.delete_queries([request.query_id]))
-            return pb.DeleteQueryResponse(query=convert.query_to_pb(only(outcomes)))
+            id = caller().scope.full(request.query_id)
+            outcomes = await asyncio.wrap_future(self._platform.delete_queries([id]))
+            return pb.DeleteQueryResponse(query=_shown(only(outcomes)))
 
-        return await self._answers.once(request, run)
+        return await self._answers.once(request, run, caller().tenant)
 
     async def GetQuery(self, request: pb.GetQueryRequest, context: Any) -> pb.GetQueryResponse:
         require("query_id", request.query_id)
-        info = self._platform.query(request.query_id, request.uid or None)
-        return pb.GetQueryResponse(query=convert.query_to_pb(info))
+        scope = caller().scope
+        info = self._platform.query(scope.full(request.query_id), scope.full(request.uid) or None)
+        return pb.GetQueryResponse(query=_shown(info))
 
     async def ListQueries(self, request: pb.ListQueriesRequest, context: Any) -> pb.ListQueriesResponse:
         size = clamp("page_size", request.page_size, default=100, most=1000)
         state = convert.query_state_from_pb(request.state)
         after = _read_token(request.page_token, state) if request.page_token else None
-        queries = await asyncio.to_thread(self._platform.queries)
+        queries = caller().scope.queries(await asyncio.to_thread(self._platform.queries))
         wanted = [
             q for q in queries if (state is None or q.state == state) and (after is None or (q.id, q.uid) > after)
         ]
@@ -76,7 +79,9 @@ class QueryService(rpc.QueryServiceServicer):
 
     async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
         wanted = [(s.query_id, s.sql, tuple(map(convert.connector_from_pb, s.sinks))) for s in specs]
-        return await asyncio.wrap_future(await asyncio.to_thread(self._platform.create_queries, wanted))
+        who = caller()
+        future = await asyncio.to_thread(self._platform.create_queries, wanted, who.tenant, who.max_queries)
+        return await asyncio.wrap_future(future)
 
 
 def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:
@@ -84,7 +89,11 @@ def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:
         return pb.QueryOutcome(error=status.to_detail(outcome))
     if not isinstance(outcome, QueryInfo):
         raise InternalError(f"creating a query gave {type(outcome).__name__}")
-    return pb.QueryOutcome(query=convert.query_to_pb(outcome))
+    return pb.QueryOutcome(query=_shown(outcome))
+
+
+def _shown(info: QueryInfo) -> pb.Query:
+    return convert.query_to_pb(caller().scope.query(info))
 
 
 def _write_token(last: QueryInfo, state: QueryState | None) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 from ajoin import convert
 from ajoin.platform import Platform, State
 from ajoin.results import Cursor
+from ajoin.service.access import caller
 from ajoin.service.checks import require
 from ajoin.service.pulse import Pulse
 from ajoin.v1 import results_pb2 as pb
@@ -54,7 +55,9 @@ class ResultService(rpc.ResultServiceServicer):
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> AsyncIterator[pb.SubscribeResponse]:
         require("query_id", request.query_id)
-        view = self._view(request.query_id, request.uid)
+        scope = caller().scope
+        id = scope.full(request.query_id)
+        view = self._view(id, scope.full(request.uid))
         uid = view.info.uid
         place = _begin(request, view.epoch)
         said: tuple[object, object] | None = None
@@ -63,7 +66,7 @@ class ResultService(rpc.ResultServiceServicer):
             yield pb.SubscribeResponse(progress=_progress(view, place))
         while True:
             changed = self._pulse.next()
-            view = self._view(request.query_id, uid)
+            view = self._view(id, uid)
             if view.state in (State.STOPPING, State.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
             while batches := await asyncio.to_thread(self._read, view.info, place):

@@ -25,6 +25,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ajoin.platform import Platform, State
+from ajoin.service.access import Access
 from ajoin.service.admin import AdminService
 from ajoin.service.boundary import Boundary
 from ajoin.service.idempotency import Answers
@@ -32,6 +33,7 @@ from ajoin.service.plan import PlanService
 from ajoin.service.pulse import Pulse
 from ajoin.service.queries import QueryService
 from ajoin.service.results import ResultService
+from ajoin.service.security import OPEN, Security
 from ajoin.service.streams import StreamService
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.v1 import admin_pb2_grpc as admin_rpc
@@ -56,15 +58,17 @@ SERVICES = tuple(
 class Server:
     """Owned by one event loop; `platform` must be started by the caller and is stopped by `stop`."""
 
-    def __init__(self, platform: Platform, address: str = DEFAULT_ADDRESS) -> None:
+    def __init__(self, platform: Platform, address: str = DEFAULT_ADDRESS, security: Security = OPEN) -> None:
+        security.check(address)
         self._platform = platform
+        self._security = security
         self._wanted = address
         self.address = address
 
     async def start(self) -> str:
         """Listen; returns the address (port 0 becomes the port that was chosen)."""
         self._server = grpc.aio.server(
-            interceptors=[Boundary()],
+            interceptors=[Boundary(Access(self._security.tokens))],
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", LARGEST_REQUEST),
@@ -75,8 +79,13 @@ class Server:
         self._health = health.aio.HealthServicer()
         self._add_services()
         host = self._wanted.rpartition(":")[0]
+        tls = self._security.tls
         try:
-            port = self._server.add_insecure_port(self._wanted)
+            port = (
+                self._server.add_insecure_port(self._wanted)
+                if tls is None
+                else self._server.add_secure_port(self._wanted, tls.credentials())
+            )
         except RuntimeError:
             self._pulse.close()
             raise FailedPrecondition(
@@ -118,7 +127,12 @@ class Server:
             await changed.wait()
 
 
-def serve(platform: Platform, address: str = DEFAULT_ADDRESS, on_ready: Callable[[str], None] | None = None) -> None:
+def serve(
+    platform: Platform,
+    address: str = DEFAULT_ADDRESS,
+    on_ready: Callable[[str], None] | None = None,
+    security: Security = OPEN,
+) -> None:
     """Serve until SIGTERM or SIGINT, then end gracefully. Only on the main thread."""
 
     async def run() -> None:
@@ -126,8 +140,8 @@ def serve(platform: Platform, address: str = DEFAULT_ADDRESS, on_ready: Callable
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
-        server = Server(platform, address)
         try:
+            server = Server(platform, address, security)
             bound = await server.start()
         except BaseException:
             await asyncio.to_thread(platform.stop)
@@ -143,8 +157,8 @@ def serve(platform: Platform, address: str = DEFAULT_ADDRESS, on_ready: Callable
 class ServerThread:
     """A server in the background: `with ServerThread(platform) as server: Client(server.address)`."""
 
-    def __init__(self, platform: Platform, address: str = "127.0.0.1:0") -> None:
-        self._server = Server(platform, address)
+    def __init__(self, platform: Platform, address: str = "127.0.0.1:0", security: Security = OPEN) -> None:
+        self._server = Server(platform, address, security)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ajoin-server", daemon=True)
 

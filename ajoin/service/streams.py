@@ -7,10 +7,12 @@ from typing import Any
 
 from ajoin import convert
 from ajoin.platform import Platform
+from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import Answers
 from ajoin.v1 import streams_pb2 as pb
 from ajoin.v1 import streams_pb2_grpc as rpc
+from runtime.api import StreamInfo
 
 
 class StreamService(rpc.StreamServiceServicer):
@@ -22,17 +24,17 @@ class StreamService(rpc.StreamServiceServicer):
         async def run() -> pb.CreateStreamResponse:
             schema, source = convert.schema_from_pb(request.spec)
             future = await asyncio.to_thread(self._platform.create_stream, schema, source)
-            return pb.CreateStreamResponse(stream=convert.stream_to_pb(await asyncio.wrap_future(future)))
+            return pb.CreateStreamResponse(stream=_shown(await asyncio.wrap_future(future)))
 
-        return await self._answers.once(request, run)
+        return await self._answers.once(request, run, caller().tenant)
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         streams = await asyncio.to_thread(self._platform.streams)
-        return pb.ListStreamsResponse(streams=map(convert.stream_to_pb, streams))
+        return pb.ListStreamsResponse(streams=map(_shown, streams))
 
     async def GetStream(self, request: pb.GetStreamRequest, context: Any) -> pb.GetStreamResponse:
         require("name", request.name)
-        return pb.GetStreamResponse(stream=convert.stream_to_pb(self._platform.stream(request.name)))
+        return pb.GetStreamResponse(stream=_shown(self._platform.stream(request.name)))
 
     async def DeleteStream(self, request: pb.DeleteStreamRequest, context: Any) -> pb.DeleteStreamResponse:
         async def run() -> pb.DeleteStreamResponse:
@@ -40,10 +42,14 @@ class StreamService(rpc.StreamServiceServicer):
             await asyncio.wrap_future(self._platform.delete_stream(request.name))
             return pb.DeleteStreamResponse()
 
-        return await self._answers.once(request, run)
+        return await self._answers.once(request, run, caller().tenant)
 
     async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Any) -> pb.ListDeadLettersResponse:
         require("name", request.name)
         limit = clamp("limit", request.limit, default=100, most=1000)
         letters = await asyncio.to_thread(self._platform.dead_letters, request.name, limit)
         return pb.ListDeadLettersResponse(dead_letters=map(convert.dead_letter_to_pb, letters))
+
+
+def _shown(info: StreamInfo) -> pb.Stream:
+    return convert.stream_to_pb(caller().scope.stream(info))

@@ -10,6 +10,7 @@ that is not answered in its time limit ends the worker; the measurement says so,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -124,7 +125,7 @@ class System:
             try:
                 self._connection.send_bytes(json.dumps(request).encode())
                 if not self._connection.poll(time_limit):
-                    self.stop()
+                    self.stop(patience=0.0)
                     return self._with(Measurement(self.name, "timed out", seconds=time_limit), usage)
                 answer = json.loads(self._connection.recv_bytes())
             except (EOFError, OSError) as why:
@@ -141,21 +142,17 @@ class System:
         )
         return self._with(measured, usage)
 
-    def stop(self) -> None:
+    def stop(self, patience: float = 5.0) -> None:
         """The worker leads a process group of its own, so this ends it and the JVMs it started, and nobody else."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         if self._process is None:
             return
-        try:
-            self._process.wait(5 if self._process.poll() is None else 0)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._process = None
         if self._scratch is not None:

@@ -37,7 +37,7 @@ class ConnectorSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One tuple that could not be used: where it stood, what was wrong with it, and (cut to 200 characters) its text."""
+    """One tuple that could not be used: where it stood, what was wrong, and its text (cut to 200 characters)."""
 
     place: str
     reason: str

@@ -157,7 +157,8 @@ def explain(failure: BaseException, connection: Connection) -> AJoinError:
     return Unavailable(
         f"Kafka at {connection} does not answer: {str(failure) or type(failure).__name__}",
         reason="KAFKA_UNAVAILABLE",
-        hint="check that the brokers run and that the option bootstrap names them",
+        hint="check that the brokers run and that the option bootstrap names them"
+        + (", and the ssl. and sasl. options: a refused login looks like no answer" if connection.security else ""),
     )
 
 

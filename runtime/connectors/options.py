@@ -18,6 +18,9 @@ from optimizer.errors import InvalidRequest
 
 T = TypeVar("T")
 
+NOWHERE: tuple[Path, ...] = (Path("/dev/null/nowhere"),)
+"""Roots that contain nothing: every path is refused. (No roots at all means that every path is allowed.)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -98,6 +101,11 @@ class Settings:
         text = self.text(name, "")
         if not text or "\0" in text:
             self.refuse(name, "a path on the machine that runs the platform")
+        if tuple(allowed_roots) == NOWHERE:
+            raise bad_option(
+                f"option {name} of connector {self.kind} names a path, and this platform allows none",
+                "an operator can allow folders with the setting allowed_roots",
+            )
         path = Path(text).expanduser().resolve()
         if allowed_roots and not any(path.is_relative_to(root.resolve()) for root in allowed_roots):
             self.refuse(name, "a path inside " + " or ".join(str(r) for r in allowed_roots))

@@ -15,6 +15,8 @@ EVERY_LEAF = [
     errors.AlreadyExists("taken"),
     errors.FailedPrecondition("in use", reason="STREAM_IN_USE", hint="delete the queries"),
     errors.ResourceExhausted("full"),
+    errors.Unauthenticated("who are you?", hint="give a token"),
+    errors.PermissionDenied("not yours"),
     errors.Unavailable("stopping", reason="STOPPING"),
     errors.InternalError("oops"),
 ]

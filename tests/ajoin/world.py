@@ -13,6 +13,7 @@ from ajoin.catalog import Limits
 from ajoin.client import Client
 from ajoin.platform import Pace, Platform
 from ajoin.service import ServerThread
+from ajoin.service.security import OPEN, Security
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import LocalExecutor
 
@@ -58,12 +59,22 @@ def _seen(info: Any) -> int:
 
 @contextmanager
 def running(
-    directory: Path, *, limits: Limits | None = None, pace: Pace = QUICK, engine: EngineConfig | None = None
+    directory: Path,
+    *,
+    limits: Limits | None = None,
+    pace: Pace = QUICK,
+    engine: EngineConfig | None = None,
+    security: Security = OPEN,
+    **connection: Any,
 ) -> Iterator[World]:
-    """An empty platform."""
+    """An empty platform; `connection`: how its client connects."""
     opened = Engine.open(directory, LocalExecutor(), engine, wall_clock)
     platform = Platform(opened, clock=wall_clock, pace=pace, limits=limits or Limits())
-    with platform, ServerThread(platform) as server, Client(server.address, timeout=WAIT) as client:
+    with (
+        platform,
+        ServerThread(platform, security=security) as server,
+        Client(server.address, timeout=WAIT, **connection) as client,
+    ):
         yield World(platform, client, server.address)
 
 

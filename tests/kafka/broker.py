@@ -207,7 +207,7 @@ def _settings(address: str, controller_port: int, data: Path) -> dict[str, str]:
         "advertised.listeners": f"PLAINTEXT://{address}",
         "log.dirs": str(data),
         "log.index.size.max.bytes": "65536",
-        "log.initial.task.delay.ms": "500",
+        "log.retention.ms": "-1",  # tests write messages of 1970
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",

@@ -11,6 +11,7 @@ from typing import Any
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
 from runtime.engine import Engine, EngineConfig
+from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 from runtime.planner import Sharing
 from tests.lives.runner import describe
@@ -25,6 +26,7 @@ def play(
     executor: Executor | None = None,
     partitions: int = 2,
     sharing: Sharing = "cost",
+    exchange: Exchange = "reference",
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
     """What `ajoin replay` writes: (results, queries, report)."""
     where = MEMORY if MEMORY.is_dir() else None
@@ -35,7 +37,7 @@ def play(
         tasks = executor or LocalExecutor()
 
         def opener() -> Engine:
-            config = EngineConfig(partitions=partitions, sharing=sharing)
+            config = EngineConfig(partitions=partitions, sharing=sharing, exchange=exchange)
             return Engine.open(base / "state", tasks, config, lambda: 0)
 
         run(steps, base / "out", opener)
@@ -50,9 +52,10 @@ def differences(
     executor: Executor | None = None,
     partitions: int = 2,
     sharing: Sharing = "cost",
+    exchange: Exchange = "reference",
 ) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
-    results, queries, report = play(scenario, executor, partitions, sharing)
+    results, queries, report = play(scenario, executor, partitions, sharing, exchange)
     expected = run_oracle(scenario)
     found = check(expected, rows_by_query(results), queries) + check_report(expected, report)
     lines = {line for line, _ in expected.errors}

@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stubborn", action="store_true", help="every task twice, in any order")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--sharing", choices=["cost", "off", "astream"], default="cost")
+    parser.add_argument("--exchange", choices=["reference", "value"], default="reference")
     parser.add_argument("--weak-hash", action="store_true", help="3 bits for strings and composite keys")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller life that still fails")
     asked = parser.parse_args(arguments)
@@ -56,7 +57,7 @@ def _run(asked: argparse.Namespace, executor: Executor) -> int:
 
     def wrong(life: list[dict[str, Any]]) -> list[str]:
         try:
-            return differences(life, executor, asked.partitions, asked.sharing)
+            return differences(life, executor, asked.partitions, asked.sharing, asked.exchange)
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]
 

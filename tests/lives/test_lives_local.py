@@ -82,6 +82,12 @@ def test_tasks_may_run_twice_and_in_any_order(profile, seeds):
         live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn")
 
 
+@pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 52_000, 60, 30), *chunks("deep", 62_000, 30, 30)])
+def test_tasks_may_share_no_files(profile, seeds):
+    for seed in seeds:
+        live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", exchange="value")
+
+
 @pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 70_000, 100, 50), *chunks("deep", 80_000, 30, 30)])
 def test_hash_collisions_never_join_different_keys(profile, seeds, monkeypatch):
     """Three bits of hash: nearly every string and composite key collides with another one."""

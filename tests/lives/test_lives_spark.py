@@ -20,6 +20,14 @@ def test_engine_on_spark_and_oracle_agree(profile, seed, spark):
     live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark")
 
 
+BY_VALUE = (("tiny", 760), ("tiny", 761), ("tiny", 762), ("deep", 770), ("deep", 771), ("medium", 780))
+
+
+@pytest.mark.parametrize(("profile", "seed"), BY_VALUE)
+def test_engine_on_spark_by_value_and_oracle_agree(profile, seed, spark):
+    live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark", exchange="value")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("profile", ["tiny", "deep", "medium", "wide"])

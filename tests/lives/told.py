@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runtime.exchange import Exchange
 from runtime.executor import Executor
 from runtime.planner import Sharing
 from tests.lives.engine import differences
@@ -26,13 +27,14 @@ def live(
     partitions: int = 2,
     sharing: Sharing = "cost",
     flags: str = "",
+    exchange: Exchange = "reference",
 ) -> None:
     """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
     life = make_life(Random(seed), profile)
-    options = f"--partitions {partitions} --sharing {sharing} {flags}".rstrip()
+    options = f"--partitions {partitions} --sharing {sharing} --exchange {exchange} {flags}".rstrip()
     command = f"python -m tests.lives.reproduce {profile} {seed} {options}"
     try:
-        found = differences(life, executor, partitions, sharing)
+        found = differences(life, executor, partitions, sharing, exchange)
     except Exception as error:
         error.add_note(_where(profile, seed, life, command))
         raise
