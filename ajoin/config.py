@@ -58,6 +58,14 @@ class Settings(BaseSettings):
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
     )
     spark_master: str = Field("local[*]", description="Spark master URL")
+    spark_conf: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Spark's own settings as key=value (a list, or text with commas), e.g. spark.executor.memory=4g"
+    )
+    exchange: Literal["auto", "reference", "value"] = Field(
+        "auto",
+        description="how tasks pass on buckets and rows: by reference to files in the state directory, which all "
+        "executors must then see, or by value; auto: by reference on local masters only",
+    )
     partitions: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions")
     batch_interval: float = Field(1.0, ge=0, description="seconds in which requests are collected into one batch")
     epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")
@@ -80,8 +88,11 @@ class Settings(BaseSettings):
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
+    metrics_port: int = Field(0, ge=0, le=65535, description="port that serves metrics to Prometheus; 0: none")
+    metrics_host: str = Field("127.0.0.1", min_length=1, description="address that metrics_port is opened on")
     verbose: bool = Field(False, description="show what Spark logs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="this platform's own log")
+    log_format: Literal["text", "json"] = Field("text", description="its lines: text, or one JSON object each")
 
     @property
     def limits(self) -> Limits:
@@ -100,7 +111,16 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is not host:port")
         return value
 
-    @field_validator("allowed_roots", mode="before")
+    @field_validator("spark_conf")
+    @classmethod
+    def _assignments(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            key, equals, _ = text.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise ValueError(f"{text!r} is not spark.key=value")
+        return value
+
+    @field_validator("allowed_roots", "spark_conf", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -145,7 +145,7 @@ class EngineThread:
                     pause = self._pace.epoch_interval if busy or changed else self._longer(pause)
                     changed = False
         except Exception as failure:
-            log.exception("the engine failed; the platform stops")
+            log.exception("the engine failed; the platform stops", extra={"epoch": self._engine.epoch})
             self._fail(failure)
         else:
             self._end()
@@ -219,4 +219,5 @@ class EngineThread:
 
     def _enter(self, state: State) -> None:
         self.state = state
+        log.info("the platform is %s", state.lower(), extra={"state": state.value, "epoch": self._engine.epoch})
         self.news.tell()

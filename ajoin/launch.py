@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ajoin import logs
 from ajoin.config import Settings
 from ajoin.platform import Pace, Platform
 from ajoin.service.security import is_loopback
@@ -25,6 +26,7 @@ from runtime.api import Optimize
 from runtime.calibrate import calibrated
 from runtime.connectors.options import NOWHERE
 from runtime.engine import Engine, EngineConfig
+from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 
 
@@ -43,7 +45,8 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
     try:
-        spark = SparkExecutor.start(master=settings.spark_master, verbose=settings.verbose, local_dir=scratch)
+        options = dict((key, value) for key, _, value in (text.partition("=") for text in settings.spark_conf))
+        spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
         try:
             yield spark
         finally:
@@ -63,9 +66,17 @@ def open_engine(settings: Settings, executor: Executor, state_dir: Path | None =
         retention_bytes=settings.retention_bytes,
         allowed_roots=roots,
         max_cost=settings.max_cost or None,
+        exchange=_exchange(settings),
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
+
+
+def _exchange(settings: Settings) -> Exchange:
+    """Executors of a local master are threads of this process; those of any other may see other disks."""
+    if settings.exchange != "auto":
+        return settings.exchange
+    return "reference" if settings.executor == "local" or settings.spark_master.startswith("local") else "value"
 
 
 def _weights() -> Weights:
@@ -101,8 +112,8 @@ def _optimize(platform: Platform, period: float, ended: threading.Event) -> None
 
 
 def configure_logging(settings: Settings) -> None:
-    """This platform's own log goes to stderr, in lowercase fragments with values as fields."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
+    """This platform's own log goes to stderr, as lines for people or as JSON."""
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[logs.handler(settings.log_format)])
     if not settings.verbose:
         for noisy in ("py4j", "pyspark", "grpc", "asyncio"):
             logging.getLogger(noisy).setLevel(logging.ERROR)

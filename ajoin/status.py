@@ -133,11 +133,20 @@ def _status_of(failure: Any) -> Any:
 def _transport_error(failure: Any, target: str) -> e.AJoinError:
     code = failure.code()
     details = failure.details() or ""
+    if code == grpc.StatusCode.UNAVAILABLE and "handshake failed" in details.lower():
+        return e.Unavailable(
+            f"no TLS connection to {target}: {details.rpartition('OPENSSL_internal:')[2]}",
+            reason="TLS_FAILED",
+            hint="check that the platform speaks TLS and that tls_ca is the authority that signed its certificate",
+        )
     if code == grpc.StatusCode.UNAVAILABLE:
+        closed = "Socket closed" in details
         return e.Unavailable(
             f"no platform answers at {target}" if target else f"no platform answers: {details}",
             reason=UNREACHABLE,
-            hint="start one with `ajoin serve`, or check the address",
+            hint="it hangs up: it may ask for TLS (tls_ca) or for a client certificate (client_cert, client_key)"
+            if closed
+            else "start one with `ajoin serve`, or check the address",
         )
     if code == grpc.StatusCode.CANCELLED:
         return e.Unavailable(

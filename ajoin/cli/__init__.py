@@ -10,6 +10,7 @@
     tokens.py    ajoin token create | list
     replay.py    ajoin replay
     demo.py      ajoin demo
+    cluster.py   ajoin cluster-demo | pack
 
 Importing this package must stay cheap (shell completion does it at every keystroke), so commands import Spark
 and gRPC only when they run.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import typer
 
-from ajoin.cli import demo, inspect, queries, replay, serve, steer, streams, tail, tokens
+from ajoin.cli import cluster, demo, inspect, queries, replay, serve, steer, streams, tail, tokens
 from ajoin.cli.shell import AJoinGroup
 
 app = typer.Typer(
@@ -31,6 +32,8 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
+app.command("cluster-demo")(cluster.cluster_demo)
+app.command("pack")(cluster.pack)
 app.add_typer(streams.app, name="stream")
 app.add_typer(queries.app, name="query")
 app.command("tail")(tail.tail)

@@ -10,21 +10,25 @@ from typing import Annotated
 
 import typer
 
-from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
-from ajoin.config import load, parse_assignments
+from ajoin.cli.shell import ConfigOption, JsonFlag, MasterOption, console, print_json, waiting
+from ajoin.config import Settings, load, parse_assignments
 
 
 def demo(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. partitions=4.", metavar="KEY=VALUE")
     ] = None,
+    spark_master: MasterOption = None,
     verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start everything, run the AJoin paper's example for some seconds, and clean up."""
-    flags = {"verbose": verbose, "log_level": "error", **parse_assignments(set_ or [])}
-    settings = load(flags, config).settings
+    flags = {"spark_master": spark_master, "verbose": verbose, "log_level": "error", **parse_assignments(set_ or [])}
+    run(load(flags, config).settings, as_json)
+
+
+def run(settings: Settings, as_json: bool) -> None:
     from ajoin import demo as story
     from ajoin import launch
     from ajoin.client import Client

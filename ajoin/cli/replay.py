@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
+from ajoin.cli.shell import ConfigOption, JsonFlag, MasterOption, console, print_json, waiting
 from ajoin.config import Config, load, parse_assignments
 from ajoin.replay.output import QUERIES, REPORT, RESULTS, Report
 from ajoin.replay.scenario import ScenarioError, read
@@ -24,6 +24,7 @@ def replay(
         list[str] | None, typer.Option("--set", help="Any setting, e.g. partitions=4.", metavar="KEY=VALUE")
     ] = None,
     flush: Annotated[bool, typer.Option("--flush/--no-flush", help="At the end, close all open windows.")] = True,
+    spark_master: MasterOption = None,
     verbose: Annotated[bool | None, typer.Option("--verbose", help="Show what Spark logs.")] = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,
@@ -31,7 +32,7 @@ def replay(
     """Run a recorded scenario and write results.jsonl, queries.json and report.json."""
     steps = read(scenario)
     flags = parse_assignments(set_ or [])
-    effective = load({"verbose": verbose, **flags}, config)
+    effective = load({"spark_master": spark_master, "verbose": verbose, **flags}, config)
     # Every row is written out in the epoch that finds it, so the result log must not drop any before that.
     settings = effective.settings.model_copy(update={"retention_bytes": 1 << 62})
     # Only now, when the scenario is known to be well formed: these imports bring in the engine and Spark.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
+from ajoin.cli.shell import ConfigOption, JsonFlag, MasterOption, console, print_json, waiting
 from ajoin.config import Config, Settings, load, parse_assignments
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def serve(
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Everything that survives a restart.", file_okay=False)
     ] = None,
-    spark_master: Annotated[str | None, typer.Option("--spark-master", help="Spark master URL.")] = None,
+    spark_master: MasterOption = None,
     partitions: Annotated[int | None, typer.Option("--partitions", help="Join partitions.")] = None,
     batch_interval: Annotated[
         float | None, typer.Option("--batch-interval", help="Seconds in which requests form one batch.")
@@ -91,6 +91,7 @@ def _print(config: Config, as_json: bool) -> None:
 
 def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin import launch
+    from ajoin.metrics import MetricsServer
     from ajoin.service import serve as serve_until_told
     from ajoin.service.security import from_settings
 
@@ -110,6 +111,8 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
             executor = running.enter_context(launch.executor(settings))
             say(f"recovering from {settings.state_dir}")
             platform = running.enter_context(launch.platform(settings, executor))
+        if settings.metrics_port:
+            running.enter_context(MetricsServer(platform, settings.metrics_host, settings.metrics_port))
         if demo_streams:
             _create_demo_streams(platform)
         serve_until_told(platform, settings.listen, ready, security)

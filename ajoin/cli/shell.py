@@ -52,6 +52,9 @@ JsonFlag = Annotated[
 ServerOption = Annotated[
     str | None, typer.Option("--server", help="host:port of the service (AJOIN_SERVER).", metavar="ADDRESS")
 ]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", "--spark-master", help="Spark master, e.g. spark://host:7077.", metavar="URL")
+]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Configuration file; default ajoin.toml, if there is one.")
 ]

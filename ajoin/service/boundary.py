@@ -69,7 +69,7 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _end(self, context: Any, failure: Exception, method: str) -> NoReturn:
         if not isinstance(failure, AJoinError):
             id = self._new_id()
-            log.error("error %s in %s", id, method, exc_info=failure)
+            log.error("error %s in %s", id, method, exc_info=failure, extra={"error_id": id, "method": method})
             failure = InternalError(
                 f"an unexpected error happened (id {id})", hint=f"the server's log says more under {id}"
             )

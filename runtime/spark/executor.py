@@ -133,8 +133,12 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
     if not verbose:
         quiet = Path(__file__).with_name("log4j2.properties")
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-    if master.startswith("local"):
+    if master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:")):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if not master.startswith("local"):
+        # Executors come and go: one that is told to leave finishes its tasks first. What tasks wrote passes through the
+        # driver, so how much that is must not be limited.
+        settings |= {"spark.decommission.enabled": "true", "spark.driver.maxResultSize": "0"}
     return settings
 
 

@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ from typer.testing import CliRunner
 
 from ajoin.cli import app
 from ajoin.client import Client
+from ajoin.tokens import Role, create_token
+from tests.ajoin.certificates import Authority
 
 
 @contextmanager
@@ -49,6 +53,39 @@ def test_it_serves_until_it_is_told_to_stop_and_recovers(tmp_path: Path, number:
     with serving(tmp_path, "--demo-streams") as (_, address), Client(address) as client:
         assert client.query("q1").rows >= 3
         assert len(client.streams()) == 4
+
+
+def test_it_serves_other_machines_with_tls_tokens_metrics_and_a_json_log(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca", "ours")
+    pair = authority.sign("server")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    tokens = tmp_path / "tokens.toml"
+    token = create_token(tokens, "operator", Role.admin)
+    flags = [
+        "--listen", "0.0.0.0:0", "--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--token-file", str(tokens),
+        "--set", f"metrics_port={port}", "--set", "log_format=json",
+    ]  # fmt: skip
+    with serving(tmp_path, *flags) as (process, address):
+        server = address.replace("0.0.0.0", "127.0.0.1")
+        environment = {"AJOIN_SERVER": server, "AJOIN_TLS_CA": str(authority.cert), "AJOIN_TOKEN": token}
+
+        def ajoin(*arguments: str, **changed: str) -> Any:
+            return json.loads(CliRunner().invoke(app, [*arguments, "--json"], env={**environment, **changed}).stdout)
+
+        assert ajoin("status")["state"] == "RUNNING"
+        assert ajoin("status", AJOIN_TOKEN="")["error"]["reason"] == "UNAUTHENTICATED"
+        source = ["--source", "files", "-o", f"path={tmp_path}"]
+        refused = ajoin("stream", "create", "S", "-c", "ts:TIMESTAMP", "--time", "ts", *source)
+        assert "allowed_roots" in refused["error"]["hint"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b'ajoin_state{state="RUNNING"} 1' in answer.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
+    assert [line["state"] for line in lines if "state" in line] == ["RUNNING", "STOPPING", "STOPPED"]
 
 
 def test_a_taken_port_is_a_clear_error(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ def test_the_printed_form_is_toml_that_loads_to_the_same_settings(nowhere: Path)
     assert load(file=Path("again.toml")).settings == config.settings
 
 
+def test_a_token_is_not_shown() -> None:
+    config = load({"token": "ajoin_secret"})
+    assert config.settings.token == "ajoin_secret"
+    assert "secret" not in config.to_toml() + str(config.to_json())
+    assert 'token = ""' in load().to_toml()
+
+
 def test_assignments_are_flags() -> None:
     flags = parse_assignments(["partitions=4", "spark-master = local[1]", "state_dir=a=b"])
     settings = load(flags).settings

@@ -53,8 +53,9 @@ def refused(address: str, **connection) -> errors.AJoinError:
 def test_tls_serves_those_who_trust_its_authority_and_nobody_in_the_clear(tmp_path, authority, stranger, server_pair):
     with running(tmp_path / "s", security=Security(tls(server_pair)), tls_ca=authority.cert) as world:
         assert world.client.status().state == "RUNNING"
-        assert isinstance(refused(world.address), errors.Unavailable)
-        assert isinstance(refused(world.address, tls_ca=stranger.cert), errors.Unavailable)
+        in_the_clear = refused(world.address)
+        assert in_the_clear.reason == "UNREACHABLE" and "tls_ca" in in_the_clear.hint
+        assert refused(world.address, tls_ca=stranger.cert).reason == "TLS_FAILED"
 
         async def also_asynchronously() -> str:
             async with ajoin.AsyncClient(world.address, tls_ca=authority.cert) as client:

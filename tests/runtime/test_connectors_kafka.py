@@ -238,6 +238,14 @@ def test_damaged_arrow_messages_are_dead_letters_or_tuples_but_never_a_crash(row
     assert loaded.table["n"].to_pylist()[-1] == 1
 
 
+def test_text_that_is_no_utf8_costs_only_its_row():
+    raw = ipc(pa.table({"s": ["good", "b\u00e4d"], "n": [1, 2]}))
+    assert raw.count("\u00e4".encode()) == 1
+    loaded = decode_messages("arrow", [raw.replace("\u00e4".encode(), b"\xff\xff")], [3], SCHEMA, "t")
+    assert loaded.table["s"].to_pylist() == ["good"]
+    assert [letter.place for letter in loaded.dead] == ["t offset 3 row 2"]
+
+
 @given(st.lists(GOOD, min_size=1, max_size=12), st.integers(200, 2000))
 def test_what_is_encoded_can_be_decoded(rows, most):
     table = decode_messages("json", [wire(r) for r in rows], range(len(rows)), SCHEMA, "t").table
