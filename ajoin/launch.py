@@ -45,7 +45,7 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
     try:
-        options = dict((key, value) for key, _, value in (text.partition("=") for text in settings.spark_conf))
+        options = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
         spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
         try:
             yield spark
@@ -55,11 +55,15 @@ def executor(settings: Settings) -> Iterator[Executor]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def open_engine(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Engine:
-    """Recover what the state directory holds, or start afresh in an empty one."""
-    roots = tuple(root.resolve() for root in settings.allowed_roots)
-    if not roots and not is_loopback(settings.listen):
-        roots = NOWHERE  # strangers may call: no path of this machine is theirs to name unless it was configured
+def open_engine(
+    settings: Settings, executor: Executor, state_dir: Path | None = None, *, strangers: bool = False
+) -> Engine:
+    """Recover what the state directory holds, or start afresh in an empty one.
+
+    `strangers`: people from other machines may call. Then no path of this machine is theirs to name, unless it was
+    configured.
+    """
+    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if strangers else ())
     config = EngineConfig(
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,
@@ -88,7 +92,7 @@ def _weights() -> Weights:
 @contextmanager
 def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
     """A started platform. Whoever serves it may stop it earlier; stopping twice is harmless."""
-    engine = open_engine(settings, executor, state_dir)
+    engine = open_engine(settings, executor, state_dir, strangers=not is_loopback(settings.listen))
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
     with Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits) as running:

@@ -52,13 +52,17 @@ class Driver:
         idle JVM still takes
         memory, and two platforms would share the cores."""
         done: list[Record] = []
-        for panel in self.experiment.panels:
-            counts: dict[int, dict[str, Mapping[str, int]]] = {}
-            records: list[tuple[int, Record]] = []
-            inputs = [self._inputs(panel, point) for point in panel.points]
-            for name in self._systems(panel):
-                system = make_system(name, self.directory / "logs", self.executor)
-                try:
+        system: System | None = None
+        try:
+            for panel in self.experiment.panels:
+                inputs = [self._inputs(panel, point) for point in panel.points]
+                records: list[tuple[int, Record]] = []
+                counts: dict[int, dict[str, Mapping[str, int]]] = {}
+                for name in self._systems(panel):
+                    if system is None or system.name != name:
+                        if system is not None:
+                            system.stop()
+                        system = make_system(name, self.directory / "logs", self.executor)
                     for number, (point, (data, queries)) in enumerate(zip(panel.points, inputs, strict=True)):
                         self.say(f"{panel.name}, {name}: {describe(panel, point)}")
                         began = time.time()
@@ -72,10 +76,11 @@ class Driver:
                         for n, r in records:
                             r["rows_agree"] = agreement(r["system"], counts.get(n, {}))
                         yield list(done)
-                finally:
-                    system.stop()
-            for data, _ in inputs:
-                data.remove()
+                for data, _ in inputs:
+                    data.remove()
+        finally:
+            if system is not None:
+                system.stop()
 
     def _inputs(self, panel: Panel, point: Mapping[str, Any]) -> tuple[Dataset, list[TemplateQuery]]:
         seed = self.experiment.seed

@@ -107,7 +107,7 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
     spoken = {"partitions": "number of cores", "allowed_roots": "empty"}
     for name, field in Settings.model_fields.items():
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
-        assert listed[name] == spoken.get(name, f"`{default}`")
+        assert listed[name] == spoken.get(name, f"`{default}`" if default not in ("", ()) else "empty")
 
 
 def test_every_decision_is_listed() -> None:
