@@ -48,9 +48,10 @@ class Driver:
         return sum(len(p.points) * len(self._systems(p)) for p in self.experiment.panels)
 
     def run(self) -> Iterator[list[Record]]:
-        """One list after each measurement: everything measured so far. One system at a time is alive: an
-        idle JVM still takes
-        memory, and two platforms would share the cores."""
+        """One list after each measurement: everything measured so far.
+
+        One system at a time is alive: an idle JVM still takes memory, and two platforms would share the cores.
+        """
         done: list[Record] = []
         system: System | None = None
         try:

@@ -75,7 +75,7 @@ def _lines(axes: Any, data: pd.DataFrame, spec: Any, ys: list[str]) -> None:
         (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
     xs = sorted(data[spec["x"]].unique())
     axes.set_xticks(xs, [f"{x:g}" for x in xs])
-    axes.minorticks_off()
+    axes.xaxis.minorticks_off()
 
 
 def _bars(axes: Any, data: pd.DataFrame, spec: Any, ys: list[str]) -> None:

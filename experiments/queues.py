@@ -42,7 +42,7 @@ class TupleQueue:
         t, length = np.array(half).T
         return float(np.polyfit(t, length, 1)[0] / self.rate)
 
-    def sustained(self, longest: float, growth: float = 0.05) -> bool:
+    def sustained(self, longest: float, growth: float = 0.1) -> bool:
         return self.longest_seconds <= longest and self.growth() <= growth
 
 

@@ -80,7 +80,9 @@ class Cardinalities:
             per_key = max(self.stats.tuples(at.stream) / distinct, 1.0)
             known = self._keys[index] = (distinct, per_key)
         distinct, per_key = known
-        return distinct * (1.0 - (1.0 - fraction) ** per_key)
+        rest = 1.0 - fraction
+        rest = rest * (rest > 0)  # unions computed in floating point can be a hair over everything
+        return distinct * (1.0 - rest**per_key)
 
     def combinations(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
         """Results per second of a join; `fractions` in the order of the join's leaves."""

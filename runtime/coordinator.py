@@ -135,6 +135,13 @@ class Coordinator:
             raise NotFound(f"there is no query {id!r}{which}", reason="QUERY_NOT_FOUND")
         return found
 
+    def savings(self, plan: Plan, running: Mapping[str, RunningQuery]) -> dict[str, float]:
+        """Which part of its own cost each query is spared. Only told to people, so not asked for very large plans."""
+        if not plan.placements or len(plan.placements) > SHOWN_QUERIES:
+            return {}
+        found = self.planner.estimate(plan, running)
+        return {uid: 1 - found.shared[uid] / alone for uid, alone in found.alone.items() if alone > 0}
+
     def watermark(self, query: RunningQuery) -> int | None:
         """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
         return query_watermark(self.state.streams, query)
@@ -346,7 +353,7 @@ class _Batch:
         cost = self.coordinator.planner.estimate(plan, self.running | {rq.uid: rq}).cost
         if cost > limit:
             raise ResourceExhausted(
-                f"query {rq.id!r} would raise the plan's estimated cost to {cost:,.3g} a second; {limit:,.3g} is allowed",
+                f"query {rq.id!r} would raise the estimated cost to {cost:,.3g} a second; {limit:,.3g} is allowed",
                 reason="COST_LIMIT",
                 hint="select less, join fewer streams, delete another query, or raise max_cost",
             )
@@ -357,13 +364,6 @@ class _Batch:
         self.ended.append(QueryEnded(uid, self.coordinator.watermark(self.running[uid])))
         del self.running[uid], self.names[id]
         return uid
-
-    def _savings(self, plan: Plan) -> dict[str, float]:
-        """Which part of its own cost each query is spared. Only told to people, so not asked for very large plans."""
-        if not plan.placements or len(plan.placements) > SHOWN_QUERIES:
-            return {}
-        found = self.coordinator.planner.estimate(plan, self.running)
-        return {uid: 1 - found.shared[uid] / alone for uid, alone in found.alone.items() if alone > 0}
 
     def event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)
@@ -377,5 +377,5 @@ class _Batch:
             tuple(self.added.values()),
             tuple(self.ended),
             json.dumps(changelog_to_json(log)),
-            describe(log, names, plan, self._savings(plan)),
+            describe(log, names, plan, self.coordinator.savings(plan, self.running)),
         )

@@ -453,10 +453,12 @@ class Engine:
 
     def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
         """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
-        proposal = self.planner.dry_run(self.state.plan, self.state.running(), mode)
+        running = self.state.running()
+        proposal = self.planner.dry_run(self.state.plan, running, mode)
         names = {uid: r.query.id for uid, r in self.state.queries.items()}
         log = changelog.diff(self.state.plan, proposal.candidate)
-        return proposal, describe(log, names, proposal.candidate)
+        savings = self.coordinator.savings(proposal.candidate, running)
+        return proposal, describe(log, names, proposal.candidate, savings)
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize because somebody asks: whatever is better is applied. Only from the owning thread.

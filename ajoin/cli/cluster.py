@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from ajoin.cli import demo
+from ajoin.cli.serve import leaving_on_sigterm
 from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json, waiting
 from ajoin.config import load, parse_assignments
 
@@ -36,6 +37,7 @@ def cluster_demo(
 
     out = console(stderr=as_json)
     with ExitStack() as running:
+        running.enter_context(leaving_on_sigterm())
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="ajoin-cluster-", ignore_cleanup_errors=True))
         with waiting("starting a Spark master and its workers"):
             cluster = running.enter_context(Standalone(Path(folder), workers))
@@ -61,6 +63,5 @@ def pack(
         return
     console().print(f"wrote [bold]{escape(str(out))}[/], {packed.bytes / 1e6:,.0f} MB: {', '.join(packed.packages)}")
     console().print("use it with", highlight=False)
-    console().print(
-        f"  PYSPARK_PYTHON=python{packed.python} ajoin serve --master URL --set spark_conf={','.join(conf)}"
-    )
+    flags = f"--master URL --set spark_conf={','.join(conf)}"
+    console().print(f"  PYSPARK_PYTHON=python{packed.python} ajoin serve {flags}", soft_wrap=True, highlight=False)

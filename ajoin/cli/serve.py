@@ -106,7 +106,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
             console().print("[dim]end with Ctrl-C; in another terminal try:[/] ajoin status")
 
     with ExitStack() as running:
-        running.enter_context(_leaving_on_sigterm())
+        running.enter_context(leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
             say(f"recovering from {settings.state_dir}")
@@ -121,7 +121,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _leaving_on_sigterm() -> Iterator[None]:
+def leaving_on_sigterm() -> Iterator[None]:
     """Until the service listens for signals itself: leave through the context managers, which stop Spark."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -130,11 +130,11 @@ def _said(version: int, as_json: bool) -> None:
 def _show(done: Optimization, dry_run: bool) -> None:
     out = console()
     saved = f" ({done.gain / done.cost_before:.0%} less)" if done.cost_before > 0 else ""
-    out.print(f"[bold]{done.mode}[/] optimization of the plan: cost {done.cost_before:,.0f} a second")
+    out.print(f"[bold]{done.mode}[/] optimization of the plan: cost {done.cost_before:,.4g} a second")
     if not done.changes:
         out.print("nothing better was found")
     else:
-        out.print(f"{'would become' if dry_run else 'now'} {done.cost_after:,.0f}{saved}:")
+        out.print(f"{'would become' if dry_run else 'now'} {done.cost_after:,.4g}{saved}:")
     for change in done.changes:
         out.print(f"  {escape(change)}", soft_wrap=True)
     for reason in done.reasons:

@@ -28,7 +28,7 @@ from experiments.template import TIME, TemplateQuery, ajoin_sql, columns, used_s
 from optimizer.errors import AJoinError
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
-from runtime.buckets.file import read
+from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
@@ -80,6 +80,8 @@ def _engine(options: Mapping[str, Any]) -> Iterator[Engine]:
         partitions=int(options.get("engine.partitions", 2)),
         sharing=cast(Sharing, options.get("engine.sharing") or os.environ.get("AJOIN_BENCH_SHARING", "cost")),
         pipelined=bool(options.get("engine.pipelined", True)),
+        retention_epochs=8,  # results are read right after their epoch, and 500 queries make gigabytes of them
+        retention_bytes=6 << 30,
     )
     try:
         engine = Engine.open(directory, _executor(), config)
@@ -127,9 +129,7 @@ def _run(engine: Engine, queries: list[TemplateQuery], options: Mapping[str, Any
     if groups and not adhoc:
         check(engine, [ForceGroups(tuple((q.id, i % groups) for i, q in enumerate(queries)))])
     every = float(options.get("engine.optimize_every", 0))
-    rows: dict[str, int] = {q.id: 0 for q in queries}
-    work = optimized = 0.0
-    planning = 0.0
+    work = planning = optimized = read = 0.0
     began = last = time.perf_counter()
     while engine.has_input():
         at = time.perf_counter()
@@ -142,7 +142,7 @@ def _run(engine: Engine, queries: list[TemplateQuery], options: Mapping[str, Any
         report = engine.run_epoch()
         work += report.tuples * live.uses(engine)
         for batch in engine.delivered(report.epoch):
-            rows[batch.query_id] += batch.rows.num_rows
+            read += batch.rows.num_rows
     seconds = time.perf_counter() - began
     values = {
         "epochs": engine.epoch,
@@ -151,7 +151,11 @@ def _run(engine: Engine, queries: list[TemplateQuery], options: Mapping[str, Any
         "joins": len(engine.plan.nodes),
         "optimizations": optimized,
         "planning_seconds": planning,
+        "rows_read": read,
     }
+    rows = {q.id: q.rows for q in engine.queries()}
+    if read != sum(rows.values()):
+        raise RuntimeError(f"{sum(rows.values())} rows were made and {read:.0f} were read")
     values |= {f"seconds_{stage}": spent for stage, spent in engine.state.seconds.items()}
     return {"seconds": seconds, "rows": rows, "values": values}
 
@@ -162,7 +166,7 @@ def memory(engine: Engine) -> dict[str, float]:
     for ref in engine.state.sources.values():
         rows += ref.rows
         raw += ref.rows * 8 * (len(columns()) + 1)
-        for name, array in read(engine.directory / "buckets" / ref.file).arrays.items():
+        for name, array in bucket_file.read(engine.directory / "buckets" / ref.file).arrays.items():
             if not name.startswith("v"):
                 tuples += array.nbytes
             elif name.count(":") == 1:

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -30,7 +29,7 @@ PATIENCE = 120.0
 class Daemon:
     """One master or worker process and its log."""
 
-    def __init__(self, name: str, directory: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, name: str, directory: Path, arguments: list[str], environment: dict[str, str]) -> None:
         import pyspark
 
         home = Path(pyspark.__file__).parent

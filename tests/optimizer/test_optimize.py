@@ -200,6 +200,20 @@ def test_a_dry_run_shows_the_candidate_and_remembers_nothing():
     assert real.plan == dry.candidate
 
 
+def test_a_dry_run_foretells_what_hysteresis_will_decide():
+    rng = random.Random(6)
+    world = similar_world(rng, 30, 0.5)
+    optimizer, stats, plan = started(world, rng)
+    told = []
+    for _ in range(4):
+        dry = optimizer.optimize(plan, world.queries, stats, "full", dry_run=True)
+        real = optimizer.optimize(plan, world.queries, stats, "full")
+        assert not dry.applied and dry.would_apply == real.applied and dry.reasons == real.reasons
+        told.append(real.applied)
+        plan = real.plan
+    assert True in told and False in told
+
+
 def test_without_statistics_nothing_is_changed_unless_forced():
     rng = random.Random(6)
     world = similar_world(rng, 30, 0.5)

@@ -25,7 +25,7 @@ from tests.oracle.join import Tuple, windowed_join
 from tests.runtime.kill_target import BATCH, CREATED, SQL, TUPLES, generator, open_engine, schema, step
 from tests.runtime.rig import plain
 
-KILLS = 6
+KILLS = 5
 
 
 def kill_in_epoch(directory, epochs, seconds):

@@ -49,7 +49,7 @@ def declare(engine: Engine) -> None:
         options = {
             "rate": "max", "batch": "200", "seed": str(seed), "event_rate": "400", "start_ms": "0",
             "disorder_ms": "500", "limit": "2000",
-            "column.k": "uniform(0,20)", "column.j": "uniform(0,30)", "column.x": "uniform(0,100)",
+            "column.k": "uniform(0,199)", "column.j": "uniform(0,199)", "column.x": "uniform(0,100)",
         }  # fmt: skip
         engine.create_stream(schema, ConnectorSpec("generator", tuple(options.items())))
 

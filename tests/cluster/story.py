@@ -1,0 +1,160 @@
+"""`python -m tests.cluster.story FOLDER`: one life of the platform on a cluster whose workers come, die and leave.
+
+A process of its own, because a process can have only one Spark context and the tests' own is a local one. Tasks use
+the by-value exchange; every worker has directories of its own under FOLDER. The last line printed is a JSON report;
+`expected` says what the queries must have got, computed from the tuples by nested loops.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from runtime.spark.executor import SparkExecutor
+from runtime.spark.standalone import Daemon, Standalone
+from tests.cluster.tasks import trapped, where
+from tests.runtime.rig import Rig
+
+Rows = dict[str, list[tuple[Any, ...]]]
+
+SPAN, WINDOW, PATIENCE = 250, 1_000, 120.0
+PAIR = "SELECT A.x, B.y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
+CHAIN = "SELECT A.x, B.y, C.z FROM A JOIN B ON A.k = B.k JOIN C ON B.y = C.y WINDOW TUMBLING (SIZE 1 SECOND)"
+OPTIONS = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def tuples(epoch: int) -> Rows:
+    """What the streams bring in an epoch: (k, x, ts), (k, y, ts), (y, z, ts)."""
+    draw = Random(epoch)
+
+    def rows(n: int, first: int, second: int) -> list[tuple[Any, ...]]:
+        start = epoch * SPAN
+        return [(draw.randrange(first), draw.randrange(second), start + draw.randrange(SPAN)) for _ in range(n)]
+
+    return {"A": rows(60, 20, 1000), "B": rows(60, 20, 30), "C": rows(40, 30, 1000)}
+
+
+def expected(epochs: int) -> Rows:
+    every: Rows = {"A": [], "B": [], "C": []}
+    for epoch in range(epochs):
+        for stream, rows in tuples(epoch).items():
+            every[stream] += rows
+    pair, chain = [], []
+    for ak, x, at in every["A"]:
+        for bk, y, bt in every["B"]:
+            if ak == bk and at // WINDOW == bt // WINDOW:
+                start = at // WINDOW * WINDOW
+                pair.append((start, start + WINDOW, x, y))
+                chain += [
+                    (start, start + WINDOW, x, y, z)
+                    for cy, z, ct in every["C"]
+                    if cy == y and ct // WINDOW == start // WINDOW
+                ]
+    return {"pair": sorted(pair), "chain": sorted(chain)}
+
+
+class Trap(SparkExecutor):
+    """When set, a task that gets to a certain worker stays there until the worker is dead."""
+
+    worker: Daemon | None = None
+
+    def run(self, name: str, stage: Any, shared: Any, tasks: Sequence[Any]) -> Any:
+        if self.worker is None or "join" not in name:
+            return super().run(name, stage, shared, tasks)
+        home = self.worker.log.parent
+        return super().run(name, trapped, (str(home), stage, shared), tasks)
+
+
+class Story:
+    def __init__(self, cluster: Standalone, executor: Trap, rig: Rig) -> None:
+        self.cluster, self.executor, self.rig = cluster, executor, rig
+        self.epochs = 0
+        self.report: dict[str, Any] = {"lived": [], "killed_in": None}
+
+    def epoch(self, n: int = 1) -> None:
+        for _ in range(n):
+            began = time.monotonic()
+            self.rig.epoch(tuples(self.epochs))
+            self.epochs += 1
+            self.report["lived"].append(round(time.monotonic() - began, 2))
+
+    def until_tasks_run_on(self, *workers: Daemon) -> None:
+        """Exactly these: Spark needs a moment to give and take executors."""
+        wanted = {w.name for w in workers}
+        end = time.monotonic() + PATIENCE
+        seen: set[str] = set()
+        while time.monotonic() < end:
+            homes = self.executor.run("where", where, None, range(8))
+            seen = {Path(home).relative_to(self.cluster.directory).parts[0] for home in homes}
+            if seen == wanted:
+                return
+        raise AssertionError(f"tasks run on {sorted(seen)}, not on {sorted(wanted)}")
+
+    def kill_during_epoch(self, worker: Daemon) -> None:
+        sprung = worker.log.parent / "trapped"
+
+        def strike() -> None:
+            while not sprung.exists():
+                time.sleep(0.01)
+            self.cluster.kill(worker)
+
+        self.executor.worker = worker
+        striker = threading.Thread(target=strike, daemon=True)
+        striker.start()
+        self.report["killed_in"] = self.epochs
+        self.epoch()
+        self.executor.worker = None
+        striker.join(PATIENCE)
+
+    def tell(self) -> None:
+        first = self.cluster.workers[0]
+        self.epoch(2)
+        second = self.cluster.add_worker()
+        self.until_tasks_run_on(first, second)
+        self.epoch(2)
+        self.kill_during_epoch(first)
+        self.epoch(2)
+        self.report["after_kill"] = {"epoch": self.rig.engine.epoch}
+        third = self.cluster.add_worker()
+        self.until_tasks_run_on(second, third)
+        self.cluster.decommission(second)
+        self.epoch(2)
+        self.until_tasks_run_on(third)
+        self.epoch(2)
+        self.rig.reopen(kill=False)  # a new engine on the same files: open buckets travel again
+        self.epoch(2)
+
+
+def on_cluster(folder: Path, tell: Callable[[Story], None]) -> dict[str, Any]:
+    with Standalone(folder, workers=1) as cluster:
+        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=OPTIONS)
+        try:
+            rig = Rig(folder / "state", executor, exchange="value", partitions=4)
+            rig.stream("A", k="BIGINT", x="BIGINT")
+            rig.stream("B", k="BIGINT", y="BIGINT")
+            rig.stream("C", y="BIGINT", z="BIGINT")
+            rig.create("pair", PAIR)
+            rig.create("chain", CHAIN)
+            story = Story(cluster, executor, rig)
+            tell(story)
+            report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in ("pair", "chain")}}
+            rig.engine.close()
+            return report
+        finally:
+            executor.stop()
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop the cluster
+    print(json.dumps(on_cluster(Path(sys.argv[1]), Story.tell)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
