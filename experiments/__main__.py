@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +42,7 @@ def run(
     executor: Annotated[str, typer.Option(help="where the platform runs: spark or local")] = "spark",
 ) -> None:
     """Run experiments one after the other and write their reports."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and their scratch directories go too
     chosen = tuple(s.strip() for s in systems.split(",") if s.strip()) or None
     if unknown := set(chosen or ()) - set(SYSTEMS):
         raise typer.BadParameter(f"there is no system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
