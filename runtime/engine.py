@@ -21,35 +21,25 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from optimizer import changelog
 from optimizer.cost import Weights
-from optimizer.describe import describe
-from optimizer.eager import create_delete
-from optimizer.errors import AJoinError, FailedPrecondition, InternalError, InvalidRequest
-from optimizer.explain import explain_plan, explain_query
-from optimizer.optimize import OptimizerConfig, Proposal
-from optimizer.plan import Plan, RunningQuery
-from optimizer.query import JoinQuery
+from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.optimize import OptimizerConfig
+from optimizer.plan import Plan
 from optimizer.types import StreamSchema
 from runtime.ahead import Ahead
 from runtime.api import (
     Control,
     CreateQuery,
     Cursor,
-    DeadLetterInfo,
     DeleteQuery,
     Optimization,
     Optimize,
-    PlanEvent,
-    PlatformStatus,
     QueryInfo,
-    QueryState,
-    ResultBatch,
     ScaleTo,
     StreamInfo,
 )
@@ -68,9 +58,10 @@ from runtime.log import Log, StateLock
 from runtime.operators.source import SourceReport
 from runtime.physical import Physical, compile_plan
 from runtime.planner import Planner, Sharing
-from runtime.pressure import Pressure, lag_ms
+from runtime.pressure import Pressure
+from runtime.reader import EngineReader
 from runtime.results import ResultLog
-from runtime.state import QueryRecord, State, StreamState
+from runtime.state import State, StreamState
 
 logger = logging.getLogger("ajoin.engine")
 
@@ -105,7 +96,7 @@ class EpochReport:
     throttled: tuple[str, ...]
 
 
-class Engine:
+class Engine(EngineReader):
     """Open with `Engine.open`."""
 
     def __init__(
@@ -364,102 +355,6 @@ class Engine:
         self._log.close()
         self._lock.release()
 
-    # -- read-only: from any thread -----------------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        return self.coordinator.state
-
-    @property
-    def plan(self) -> Plan:
-        return self.state.plan
-
-    @property
-    def epoch(self) -> int:
-        """The last committed epoch; 0 before the first."""
-        return self.state.epoch
-
-    def schemas(self) -> Mapping[str, StreamSchema]:
-        return {name: st.schema for name, st in list(self.state.streams.items())}
-
-    def streams(self) -> list[StreamInfo]:
-        return [self.stream(name) for name in sorted(self.state.streams)]
-
-    def stream(self, name: str) -> StreamInfo:
-        st = self.coordinator.stream(name)
-        users = sorted(
-            r.query.id for r in list(self.state.queries.values()) if r.running and name in r.query.query.streams
-        )
-        source = self._sources.get(name)
-        backlog = self._pressure.gauges.backlog.get(name, 0)
-        return StreamInfo(
-            st.schema,
-            st.source,
-            st.tuples,
-            st.late,
-            st.dead,
-            st.watermark,
-            st.max_time,
-            tuple(users),
-            backlog,
-            source.unit if source else "",
-            backlog > 0,
-            lag_ms(self.clock(), st.watermark),
-        )
-
-    def queries(self) -> list[QueryInfo]:
-        return [self._query_info(r) for r in list(self.state.queries.values())]
-
-    def query(self, id: str, uid: str | None = None) -> QueryInfo:
-        """The latest query of that id, or the one with that uid."""
-        return self._query_info(self.coordinator.record(id, uid))
-
-    def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
-        return [p for p in list(self.state.plans) if p.version > after_version]
-
-    def dead_letters(self, stream: str | None = None) -> list[DeadLetterInfo]:
-        return [
-            DeadLetterInfo(name, epoch, letter.place, letter.reason, letter.text)
-            for name, epoch, letter in list(self.state.letters)
-            if stream in (None, name)
-        ]
-
-    def read_results(
-        self, id: str, after: Cursor | None = None, limit: int = 64, uid: str | None = None
-    ) -> list[ResultBatch]:
-        """The next batches of the query's result log after the cursor (None: from the start of retention).
-
-        An id can be used again after a deletion; `uid` says which of its queries is meant (None: the latest). A cursor
-        with lost rows behind it is refused with CURSOR_EXPIRED: nothing is skipped in silence.
-        """
-        uid = self.coordinator.record(id, uid).query.uid
-        while True:
-            segments = dict(self.state.segments)  # taken before looking at what expired: see _expire
-            gone = self.state.expired.get(uid)
-            if after is not None and gone is not None and after < gone:
-                raise expired(id, after, gone)
-            try:
-                return self._results.read(id, uid, segments, after, limit)
-            except FileNotFoundError as missing:
-                if all(epoch in self.state.segments for epoch in segments):
-                    raise InternalError(
-                        f"the result log of query {id!r} has lost {missing.filename}", reason="RESULTS_DAMAGED"
-                    ) from None
-
-    def delivered(self, epoch: int) -> Iterator[ResultBatch]:
-        """Everything one epoch delivered, for all queries, in delivery order."""
-        ids = {uid: r.query.id for uid, r in list(self.state.queries.items())}
-        yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
-
-    def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
-        """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
-        running = self.state.running()
-        proposal = self.planner.dry_run(self.state.plan, running, mode)
-        names = {uid: r.query.id for uid, r in self.state.queries.items()}
-        log = changelog.diff(self.state.plan, proposal.candidate)
-        savings = self.coordinator.savings(proposal.candidate, running)
-        return proposal, describe(log, names, proposal.candidate, savings)
-
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize because somebody asks: whatever is better is applied. Only from the owning thread.
 
@@ -487,58 +382,6 @@ class Engine:
             proposal.would_apply,
         )
 
-    def explain(
-        self,
-        *,
-        id: str | None = None,
-        candidate: JoinQuery | None = None,
-        format: str = "text",
-        shown: Callable[[RunningQuery], RunningQuery] | None = None,
-    ) -> str:
-        """A running query, a query that does not exist yet (how would it run?), or the whole plan.
-
-        `shown` says how the running queries appear in it.
-        """
-        plan, queries, uid = self.state.plan, self.state.running(), None
-        if candidate is not None:
-            rq = RunningQuery("candidate#0", "candidate", candidate, None)
-            uid, queries = rq.uid, queries | {rq.uid: rq}
-            plan = create_delete(plan, [rq], ())
-        elif id is not None:
-            uid = self.coordinator.record(id).query.uid
-        figures = self.planner.estimate(plan, queries)
-        observed = self.planner.observed()
-        if shown is not None:
-            queries = {u: rq if u == "candidate#0" else shown(rq) for u, rq in queries.items()}
-        if uid is None:
-            return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
-        cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None
-        return explain_query(plan, queries, uid, format, observed=observed, estimated=figures.combinations, cost=cost)
-
-    def status(self) -> PlatformStatus:
-        s = self.state
-        sources, joined = list(s.sources.values()), list(s.joined.values())
-        gauges, now = self._pressure.gauges, self.clock()
-        lags = [lag_ms(now, st.watermark) for st in list(s.streams.values())]
-        return PlatformStatus(
-            state="RUNNING",
-            epoch=s.epoch,
-            plan_version=s.plan.version,
-            streams=len(s.streams),
-            queries=len(s.plan.placements),
-            tuples=sum(st.tuples for st in list(s.streams.values())),
-            rows=sum(r.rows for r in list(s.queries.values())),
-            buckets=len(sources) + len(joined),
-            bucket_bytes=sum(r.bytes for r in sources) + sum(r.bytes for r in joined),
-            epoch_seconds=self._last_epoch_seconds,
-            uptime_seconds=time.monotonic() - self._opened,
-            stage_seconds=dict(s.seconds),
-            latency_seconds=gauges.latency_seconds,
-            backlog={name: gauges.backlog.get(name, 0) for name in sorted(s.streams)},
-            throttled=tuple(name for name in gauges.throttled if name in s.streams),
-            lag_ms=max((lag for lag in lags if lag is not None), default=None),
-        )
-
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _record(self, event: Event) -> tuple[str, ...]:
@@ -558,25 +401,6 @@ class Engine:
             self._compiled = {v: p for v, p in self._compiled.items() if v == self.state.executed.version}
             self._compiled[plan.version] = found
         return found
-
-    def _query_info(self, r: QueryRecord) -> QueryInfo:
-        rq = r.query
-        return QueryInfo(
-            rq.id,
-            rq.uid,
-            rq.query.sql,
-            QueryState.RUNNING if r.running else QueryState.DELETED,
-            rq.active_from,
-            r.active_until,
-            self.coordinator.watermark(rq) if r.running else r.active_until,
-            r.rows,
-            r.version,
-            r.epoch,
-            r.group,
-            tuple(o.name for o in rq.query.outputs),
-            r.sinks,
-            r.at_ms,
-        )
 
     def _latest(self, stream: str, st: StreamState, now: int) -> str:
         return offset_text(self._sources[stream].latest(json.loads(st.offset), now))
@@ -620,14 +444,6 @@ class Engine:
             s.expired[uid] = max(Cursor(epoch, sequence), s.expired.get(uid, Cursor(0, 0)))
         gone = s.segments.pop(epoch)
         self._results.drop(x.file for x in gone)
-
-
-def expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"results of query {id!r} that follow the cursor {after.epoch}:{after.sequence} have left the retention",
-        reason="CURSOR_EXPIRED",
-        hint=f"start from the oldest that is kept, which is what follows {gone.epoch}:{gone.sequence}",
-    )
 
 
 def offset_text(offset: Offset) -> str:
