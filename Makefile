@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo serve test test-long lint stubs stubs-check clean
+.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench clean
 
 setup: $(STAMP)
 
@@ -26,7 +26,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports
 	$(BIN)/buf lint proto
 
 stubs: setup
@@ -40,6 +40,12 @@ test: lint stubs-check
 
 test-long: setup
 	$(BIN)/python -m pytest
+
+docs: setup
+	$(BIN)/python -m tests.tools.docs --write
+
+bench: setup
+	$(BIN)/python -m experiments run throughput memory latency breakdown cost targets --quick
 
 clean:
 	rm -rf $(VENV) .ajoin .mypy_cache .ruff_cache .pytest_cache .hypothesis

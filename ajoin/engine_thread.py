@@ -30,6 +30,10 @@ from runtime.engine import Engine
 log = logging.getLogger("ajoin.platform")
 
 
+LONGEST_WAIT = 10.0
+"""Seconds between two attempts at an epoch that something outside keeps from running."""
+
+
 class State(StrEnum):
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -139,7 +143,12 @@ class EngineThread:
                     started = self._monotonic()
                     busy = self._engine.has_input()
                     if busy or changed or self._watches_idle_streams():
-                        self._run_epoch()
+                        try:
+                            self._run_epoch()
+                        except Unavailable as outage:
+                            pause, changed = self._wait_out(outage, pause), True
+                            continue
+                        self._resumed()
                         self.mailbox.epoch_ended()
                         self.news.tell()
                     pause = self._pace.epoch_interval if busy or changed else self._longer(pause)
@@ -149,6 +158,21 @@ class EngineThread:
             self._fail(failure)
         else:
             self._end()
+
+    def _wait_out(self, outage: Unavailable, pause: float) -> float:
+        """Something outside is missing (a broker, room on the disk): the planned epoch is tried again, less and less
+        often.
+        """
+        if self.message != str(outage):
+            log.warning("epoch waits: %s", outage, extra={"epoch": self._engine.epoch + 1})
+        self.message = str(outage)
+        self.news.tell()
+        return min(max(2 * pause, 0.05), LONGEST_WAIT)
+
+    def _resumed(self) -> None:
+        if self.message:
+            log.info("epochs go on", extra={"epoch": self._engine.epoch})
+            self.message = ""
 
     def _longer(self, pause: float) -> float:
         return min(max(2 * pause, 0.01), max(self._pace.idle_interval, self._pace.epoch_interval))

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.cost import Weights
-from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.errors import AJoinError, InvalidRequest, Unavailable
 from optimizer.optimize import OptimizerConfig
 from optimizer.plan import Plan
 from optimizer.types import StreamSchema
@@ -173,7 +173,10 @@ class Engine(EngineReader):
         self._remove_debris()
         self._delivery.catch_up(s)
         if s.planned is not None:
-            self._run_planned(None)
+            try:
+                self._run_planned(None)
+            except Unavailable as outage:
+                logger.warning("epoch %d waits: %s", s.planned.epoch, outage)
 
     def _remove_debris(self) -> None:
         """Files that no committed epoch lists: left by a crash, or dropped just before one."""
@@ -248,8 +251,10 @@ class Engine(EngineReader):
     def has_input(self) -> bool:
         """Would an epoch now have something to read, or a watermark to raise?"""
         now = self.clock()
-        return bool(self._raised) or any(
-            self._latest(name, st, now) != st.offset for name, st in self.state.streams.items()
+        return (
+            self.state.planned is not None
+            or bool(self._raised)
+            or any(self._latest(name, st, now) != st.offset for name, st in self.state.streams.items())
         )
 
     def run_epoch(self) -> EpochReport:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from runtime.outage import as_outage
+
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,7 +67,10 @@ class LocalExecutor:
     cores = 1
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
-        return [stage(shared, task) for task in tasks]
+        try:
+            return [stage(shared, task) for task in tasks]
+        except OSError as e:
+            raise as_outage(e) or e from e
 
     def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
         return Held(pieces)

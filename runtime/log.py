@@ -16,10 +16,12 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from optimizer.errors import FailedPrecondition, InternalError
+from runtime.outage import as_outage
 
 FORMAT = 1
 
@@ -86,10 +88,23 @@ class Log:
         if self._file is None:
             self._file = open(self._path, "a", encoding="utf-8")
             _sync_directory(self.directory)
-        self._file.write(_line(record))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            self._file.write(_line(record))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            self._take_back(size)
+            raise as_outage(e) or e from e
         self.since_snapshot += 1
+
+    def _take_back(self, size: int) -> None:
+        """A record that is not wholly on disk was never written; its beginning must not stand before the next one."""
+        assert self._file is not None
+        with suppress(OSError):  # what is buffered does not fit either
+            self._file.close()
+        self._file = None
+        os.truncate(self._path, size)
 
     def snapshot(self, state: Any) -> None:
         """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from optimizer.errors import FailedPrecondition, InternalError
+from optimizer.errors import AJoinError, FailedPrecondition, InternalError
+from runtime.outage import as_outage
 from runtime.spark.broadcast import LEAD, Spread
 
 S = TypeVar("S")
@@ -96,7 +97,10 @@ class SparkExecutor:
             raise InternalError(f"{name} failed on Spark: {_cause(e)}", reason="STAGE_FAILED") from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
-            results[i::slices] = pickle.loads(answer)
+            found = pickle.loads(answer)
+            if isinstance(found, AJoinError):
+                raise found
+            results[i::slices] = found
         return results
 
     def broadcast(self, pieces: Sequence[bytes]) -> Spread:
@@ -115,7 +119,13 @@ class _Runner:
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         stage, shared = pickle.loads(self.payload)
         for piece in pieces:
-            yield pickle.dumps([stage(shared, task) for task in pickle.loads(piece)])
+            try:
+                found: Any = [stage(shared, task) for task in pickle.loads(piece)]
+            except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
+                found = as_outage(e)
+                if found is None:
+                    raise
+            yield pickle.dumps(found)
 
 
 def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """`python -m tests.cluster.story FOLDER`: one life of the platform on a cluster whose workers come, die and leave.
 
+With a second argument, an archive made by `ajoin pack`: a shorter life on executors that have nothing but the archive.
+
 A process of its own, because a process can have only one Spark context and the tests' own is a local one. Tasks use
 the by-value exchange; every worker has directories of its own under FOLDER. The last line printed is a JSON report;
 `expected` says what the queries must have got, computed from the tuples by nested loops.
@@ -8,6 +10,7 @@ the by-value exchange; every worker has directories of its own under FOLDER. The
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -18,6 +21,7 @@ from random import Random
 from typing import Any
 
 from runtime.spark.executor import SparkExecutor
+from runtime.spark.pack import FOLDER
 from runtime.spark.standalone import Daemon, Standalone
 from tests.cluster.tasks import trapped, where
 from tests.runtime.rig import Rig
@@ -27,7 +31,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 SPAN, WINDOW, PATIENCE = 250, 1_000, 120.0
 PAIR = "SELECT A.x, B.y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 CHAIN = "SELECT A.x, B.y, C.z FROM A JOIN B ON A.k = B.k JOIN C ON B.y = C.y WINDOW TUMBLING (SIZE 1 SECOND)"
-OPTIONS = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
+HERE = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
+"""Tasks of the tests are not installed, tasks of the platform are."""
 
 
 def tuples(epoch: int) -> Rows:
@@ -112,6 +117,7 @@ class Story:
         self.epoch()
         self.executor.worker = None
         striker.join(PATIENCE)
+        assert worker.process.poll() is not None, "no task got to the worker that was to die"
 
     def tell(self) -> None:
         first = self.cluster.workers[0]
@@ -132,9 +138,10 @@ class Story:
         self.epoch(2)
 
 
-def on_cluster(folder: Path, tell: Callable[[Story], None]) -> dict[str, Any]:
+def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
+    options = {"spark.executor.memory": "512m"} | options
     with Standalone(folder, workers=1) as cluster:
-        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=OPTIONS)
+        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options)
         try:
             rig = Rig(folder / "state", executor, exchange="value", partitions=4)
             rig.stream("A", k="BIGINT", x="BIGINT")
@@ -153,7 +160,14 @@ def on_cluster(folder: Path, tell: Callable[[Story], None]) -> dict[str, Any]:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop the cluster
-    print(json.dumps(on_cluster(Path(sys.argv[1]), Story.tell)), flush=True)
+    folder, *archive = sys.argv[1:]
+    if archive:
+        os.environ["PYSPARK_PYTHON"] = sys._base_executable  # which knows nothing of this virtual environment
+        packed = {"spark.archives": f"{archive[0]}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
+        report = on_cluster(Path(folder), lambda story: story.epoch(3), packed)
+    else:
+        report = on_cluster(Path(folder), Story.tell, HERE)
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

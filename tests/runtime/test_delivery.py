@@ -1,4 +1,4 @@
-"""A query's own sink gets every row, also when the platform dies before handing it over, or the sink fails for a while."""
+"""A query's own sink gets every row, also when the platform dies before handing over, or the sink fails for a while."""
 
 from __future__ import annotations
 
