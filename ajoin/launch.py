@@ -70,13 +70,13 @@ def open_engine(
         retention_bytes=settings.retention_bytes,
         allowed_roots=roots,
         max_cost=settings.max_cost or None,
-        exchange=_exchange(settings),
+        exchange=exchange(settings),
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
 
 
-def _exchange(settings: Settings) -> Exchange:
+def exchange(settings: Settings) -> Exchange:
     """Executors of a local master are threads of this process; those of any other may see other disks."""
     if settings.exchange != "auto":
         return settings.exchange

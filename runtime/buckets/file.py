@@ -30,14 +30,16 @@ _ALIGN = 64
 
 
 class BucketFile:
-    """`meta` is what the writer said; `arrays` are views into the mapping."""
+    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` is room for what a reader made of
+    them and wants to find again while the file stays open."""
 
-    __slots__ = ("arrays", "meta", "name")
+    __slots__ = ("arrays", "derived", "meta", "name")
 
     def __init__(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self.name = name
         self.meta = meta
         self.arrays = arrays
+        self.derived: dict[str, Any] = {}
 
     @property
     def nbytes(self) -> int:

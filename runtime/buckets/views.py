@@ -45,31 +45,90 @@ def get_column(file: BucketFile, name: str) -> ColumnData:
     return ColumnData(type, a[f"c:{name}"], a.get(f"c:{name}:valid"), dictionary)
 
 
+# -- times and sets, in as few bytes as they need -----------------------------------------------------------------
+#
+# Slices of one bucket are few and lie on the grid of the windows' edges: a base, a unit and one to four bytes each.
+# Query sets that are all the same are written once. What a reader decodes it keeps with the open file, read-only like
+# the rest.
+
+
+def put_times(arrays: Arrays, name: str, times: npt.NDArray[np.int64]) -> None:
+    if not len(times):
+        arrays[name], arrays[f"{name}:grid"] = np.empty(0, np.uint8), np.zeros(2, np.int64)
+        return
+    base = int(times.min())
+    steps = times - base
+    unit = int(np.gcd.reduce(steps[:: max(1, len(steps) // 64)])) or 1
+    if unit > 1 and (steps % unit).any():
+        unit = 1
+    steps = steps // unit if unit > 1 else steps
+    widest = int(steps.max())
+    kind = next((k for k in (np.uint8, np.uint16, np.uint32) if widest <= np.iinfo(k).max), np.int64)
+    arrays[name], arrays[f"{name}:grid"] = steps.astype(kind), np.array([base, unit], np.int64)
+
+
+def get_times(file: BucketFile, name: str) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] | None = file.derived.get(name)
+    if found is None:
+        base, unit = file.arrays[f"{name}:grid"]
+        found = file.arrays[name].astype(np.int64) * unit + base
+        found.setflags(write=False)
+        file.derived[name] = found
+    return found
+
+
+def put_sets(arrays: Arrays, name: str, sets: Words) -> None:
+    if len(sets) and (sets == sets[0]).all():
+        arrays[f"{name}:all"] = np.concatenate((sets[0], np.array([len(sets)], np.uint64)))
+    else:
+        arrays[name] = sets
+
+
+def get_sets(file: BucketFile, name: str) -> Words:
+    found: Words | None = file.arrays.get(name)
+    if found is None:
+        found = file.derived.get(name)
+    if found is None:
+        *words, count = file.arrays[f"{name}:all"]
+        found = np.tile(np.array(words, np.uint64), (int(count), 1))
+        found.setflags(write=False)
+        file.derived[name] = found
+    return found
+
+
 # -- indexes ------------------------------------------------------------------------------------------------------
 
 
 def put_index(arrays: Arrays, prefix: str, index: Csr, *, spans: bool) -> None:
-    """`spans`: items reach over several slices (hi differs from lo)."""
+    """`spans`: items reach over several slices (hi differs from lo).
+
+    Where most entries have one item, their query sets say little more than the items' own and are left out.
+    """
     arrays[f"{prefix}order"] = index.order
     arrays[f"{prefix}hash"] = index.hashes
-    arrays[f"{prefix}lo"] = index.lo
+    put_times(arrays, f"{prefix}lo", index.lo)
     if spans:
-        arrays[f"{prefix}hi"] = index.hi
+        put_times(arrays, f"{prefix}hi", index.hi)
     arrays[f"{prefix}offsets"] = index.offsets
-    arrays[f"{prefix}sets"] = index.query_sets
+    if 2 * len(index.hashes) <= len(index.order):
+        put_sets(arrays, f"{prefix}sets", index.query_sets)
 
 
-def get_index(file: BucketFile, prefix: str) -> Csr:
-    a = file.arrays
-    lo = a[f"{prefix}lo"]
-    return Csr(
-        a[f"{prefix}order"],
-        a[f"{prefix}hash"],
-        lo,
-        a.get(f"{prefix}hi", lo),
-        a[f"{prefix}offsets"],
-        a[f"{prefix}sets"],
-    )
+def get_index(file: BucketFile, prefix: str, items: Words) -> Csr:
+    """`items`: the query sets of the bucket's items."""
+    found: Csr | None = file.derived.get(prefix)
+    if found is None:
+        a = file.arrays
+        lo = get_times(file, f"{prefix}lo")
+        hi = get_times(file, f"{prefix}hi") if f"{prefix}hi" in a else lo
+        order, offsets = a[f"{prefix}order"], a[f"{prefix}offsets"]
+        if f"{prefix}sets" in a or f"{prefix}sets:all" in a:
+            sets = get_sets(file, f"{prefix}sets")
+        else:
+            sets = csr.entry_sets(order, offsets, items)
+            sets.setflags(write=False)
+        found = file.derived[prefix] = Csr(order, a[f"{prefix}hash"], lo, hi, offsets, sets)
+    return found
 
 
 # -- views of source buckets --------------------------------------------------------------------------------------
@@ -89,11 +148,19 @@ class View:
     def __init__(self, file: BucketFile, leaf: Leaf, group: int) -> None:
         self._file = file
         self._prefix = view_prefix(leaf, group)
-        self.rows: npt.NDArray[np.int32] = file.arrays[f"{self._prefix}rows"]
-        self.sets: Words = file.arrays[f"{self._prefix}sets"]
+        self.sets = get_sets(file, f"{self._prefix}sets")
+
+    @property
+    def rows(self) -> npt.NDArray[np.int32]:
+        found: npt.NDArray[np.int32] | None = self._file.arrays.get(f"{self._prefix}rows")
+        if found is None:  # the view has every row of the bucket
+            found = self._file.derived.get(f"{self._prefix}rows")
+            if found is None:
+                found = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
+        return found
 
     def index(self, key: IndexKey) -> Csr:
-        return get_index(self._file, f"{self._prefix}{key_name(key)}:")
+        return get_index(self._file, f"{self._prefix}{key_name(key)}:", self.sets)
 
 
 def put_view(
@@ -105,13 +172,17 @@ def put_view(
     slices: npt.NDArray[np.int64],
     keyed: Iterable[tuple[IndexKey, npt.NDArray[np.uint64], npt.NDArray[np.bool_] | None]],
 ) -> list[int]:
-    """`slices` per item; `keyed` gives per key the hash of every item and which items have a key at all.
+    """`rows` ascend; `slices` per item; `keyed` gives per key the hash of every item and which items have a key at all.
 
     Returns the number of distinct keys of each index.
     """
     prefix = view_prefix(leaf, group)
-    arrays[f"{prefix}rows"] = rows.astype(np.int32)
-    arrays[f"{prefix}sets"] = sets
+    if len(rows) and (int(rows[0]), int(rows[-1])) != (0, len(rows) - 1):
+        arrays[f"{prefix}rows"] = rows.astype(np.int32)
+    if len(rows):
+        put_sets(arrays, f"{prefix}sets", sets)
+    else:
+        arrays[f"{prefix}sets"] = sets
     distinct = []
     for key, hashes, usable in keyed:
         items = np.arange(len(rows)) if usable is None else np.flatnonzero(usable)
@@ -141,7 +212,7 @@ class Joined:
         self.partner_from: npt.NDArray[np.int32] = a["pf"]
         self.partner_to: npt.NDArray[np.int32] = a["pt"]
         self.sets: Words = a["sets"]
-        self.index = get_index(file, "i:")
+        self.index = get_index(file, "i:", self.sets)
         self._file = file
 
     def exposed(self, leaf: Leaf) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

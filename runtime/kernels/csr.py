@@ -144,6 +144,17 @@ def hash_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> I3
     return order
 
 
+@nb.njit(cache=True, nogil=True)
+def entry_sets(order: I32, offsets: I32, query_sets: U64) -> U64:
+    """The OR of the items' query sets, entry by entry."""
+    out = np.zeros((offsets.shape[0] - 1, query_sets.shape[1]), np.uint64)
+    for e in range(offsets.shape[0] - 1):
+        for i in range(offsets[e], offsets[e + 1]):
+            for w in range(query_sets.shape[1]):
+                out[e, w] |= query_sets[order[i], w]
+    return out
+
+
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
     order = hash_order(items, hashes, lo, hi)

@@ -12,7 +12,7 @@ import numpy as np
 
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import ViewRef
-from runtime.buckets.views import Arrays, View, get_column, put_view
+from runtime.buckets.views import Arrays, View, get_column, get_times, put_view
 from runtime.operators.keys import key_hashes
 from runtime.querysets import has
 from runtime.transition import ViewRebuild
@@ -39,7 +39,7 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> tuple[int, ViewRef]
         hashes, usable = key_hashes([(get_column(base, c).take(items), type) for c, type in key])
         keyed.append((key, hashes, usable))
     arrays: Arrays = {}
-    put_view(arrays, task.leaf, task.group, items, sets[items], base.arrays["slice"][items], keyed)
+    put_view(arrays, task.leaf, task.group, items, sets[items], get_times(base, "slice")[items], keyed)
     file = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
     store.write(file, {"bucket": bucket.id, "version": shared.version}, arrays)
     return bucket.id, ViewRef(task.leaf, task.group, file, shared.version, task.keys)

@@ -24,7 +24,7 @@ from optimizer.plan import Leaf
 from optimizer.types import StreamSchema
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import SourceRef, ViewRef
-from runtime.buckets.views import Arrays, put_column, put_view
+from runtime.buckets.views import Arrays, put_column, put_times, put_view
 from runtime.columns import ColumnData, from_arrow
 from runtime.connectors.base import DeadLetter, Read
 from runtime.kernels.slices import slice_starts
@@ -176,7 +176,8 @@ class _Builder:
         sizes = np.array([w.size_ms for w in spec.shapes], np.int64)
         advances = np.array([w.advance_ms for w in spec.shapes], np.int64)
         slices = slice_starts(self.times[kept], sizes, advances)
-        arrays: Arrays = {"slice": slices}
+        arrays: Arrays = {}
+        put_times(arrays, "slice", slices)
         for name in spec.columns:
             put_column(arrays, name, self.column(name).take(kept))
         views = []

@@ -12,7 +12,7 @@ if __name__ == "__main__":
     import runtime.operators.join
     import runtime.operators.rebuild
     import runtime.operators.source  # noqa: F401
-    from runtime.kernels.warm import warm_up
+    from runtime.warm import warm_up
 
     warm_up()
     manager()
