@@ -38,6 +38,9 @@ from runtime.querysets import Words, bitset, widen
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
 
+LARGEST = 1 << 21
+"""Rows that closed lists may open into at a time: bounds the memory of a hot key in a chain of joins."""
+
 
 class Sinks:
     """All queries that end at one join, each in its mode."""
@@ -91,7 +94,35 @@ class SinkOperator:
         lo: npt.NDArray[Any],
         hi: npt.NDArray[Any],
     ) -> None:
-        """Combinations of items of two buckets; `lo` and `hi` span their slices."""
+        """Combinations of items of two buckets; `lo` and `hi` span their slices.
+
+        Items of joined buckets stand for more than themselves: what would open into too much is taken in pieces.
+        """
+        weight = self._weight(self.spec.left, left_bucket, left) * self._weight(self.spec.right, right_bucket, right)
+        if len(left) > 1 and int(weight.sum()) > LARGEST:
+            cuts = np.searchsorted(np.cumsum(weight), np.arange(LARGEST, int(weight.sum()), LARGEST))
+            for part in np.split(np.arange(len(left)), np.unique(cuts[(cuts > 0) & (cuts < len(left))])):
+                self._add_piece(left_bucket, left[part], right_bucket, right[part], sets[part], lo[part], hi[part])
+            return
+        self._add_piece(left_bucket, left, right_bucket, right, sets, lo, hi)
+
+    def _weight(self, side: SideSpec, bucket: int, items: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Into how many rows each item opens, one level deep."""
+        if side.child is None:
+            return np.ones(len(items), np.int64)
+        joined = self.directory.joined_bucket(bucket)
+        return (joined.partner_to[items] - joined.partner_from[items]).astype(np.int64)
+
+    def _add_piece(
+        self,
+        left_bucket: int,
+        left: npt.NDArray[Any],
+        right_bucket: int,
+        right: npt.NDArray[Any],
+        sets: Words,
+        lo: npt.NDArray[Any],
+        hi: npt.NDArray[Any],
+    ) -> None:
         sets = widen(sets, self.spec.words)
         lb = np.full(len(left), left_bucket, np.int64)
         origin, refs, sets = self._open(self.spec.left, lb, left, sets)
