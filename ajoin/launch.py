@@ -30,6 +30,10 @@ from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 
 
+BY_VALUE = {"spark.driver.memory": "4g"}
+"""What tasks write passes through the driver; this is a limit, not what is taken."""
+
+
 def wall_clock() -> int:
     """Milliseconds since the Unix epoch."""
     return time.time_ns() // 1_000_000
@@ -45,7 +49,9 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
     try:
-        options = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
+        options = (BY_VALUE if exchange(settings) == "value" else {}) | {
+            key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)
+        }
         spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
         try:
             yield spark

@@ -12,11 +12,13 @@ pairs of epochs.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ajoin.launch import BY_VALUE
 from ajoin.sql import parse_query
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
@@ -93,13 +95,15 @@ def main(say: Callable[[str], None] = print) -> None:
     parser.add_argument("--window", type=int, default=2, help="seconds, which is also epochs")
     parser.add_argument("--master", default="local[2]")
     asked = parser.parse_args()
-    executor = SparkExecutor.start(asked.master, local_dir=Path(tempfile.mkdtemp(prefix="ajoin-spark-")))
+    scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
+    executor = SparkExecutor.start(asked.master, local_dir=scratch, options=BY_VALUE)
     say("| tuples per stream and epoch | bucket | by reference | by value | ratio |\n|---|---|---|---|---|")
     try:
         for tuples in asked.tuples:
             say(compare(executor, tuples, asked.epochs, asked.window))
     finally:
         executor.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ from runtime.retention import raise_floors
 from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamState, query_watermark
 
 SHOWN_QUERIES = 100
+PRICED_QUERIES, PRICED_LEAVES = 30, 4
 DELETED_KEPT = 10_000
 
 
@@ -136,8 +137,9 @@ class Coordinator:
         return found
 
     def savings(self, plan: Plan, running: Mapping[str, RunningQuery]) -> dict[str, float]:
-        """Which part of its own cost each query is spared. Only told to people, so not asked for very large plans."""
-        if not plan.placements or len(plan.placements) > SHOWN_QUERIES:
+        """Which part of its own cost each query is spared. Only told to people, so not asked where it takes long."""
+        widest = max((len(p.root.leaves) for p in plan.placements), default=0)
+        if not plan.placements or widest > PRICED_LEAVES or len(plan.placements) > PRICED_QUERIES:
             return {}
         found = self.planner.estimate(plan, running)
         return {uid: 1 - found.shared[uid] / alone for uid, alone in found.alone.items() if alone > 0}

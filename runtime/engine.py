@@ -288,6 +288,8 @@ class Engine(EngineReader):
             return
         if any(st.schema.idle_timeout_ms is not None for st in s.streams.values()):
             return
+        if any(isinstance(source, PushSource) for source in self._sources.values()):
+            return  # what is pushed from now on belongs to the next epoch too
         progress, _ = run.progress()
         streams = {p.stream: advanced(s.streams[p.stream], run.planned, p) for p in progress}
         now = self.clock()

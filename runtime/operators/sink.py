@@ -111,7 +111,8 @@ class SinkOperator:
         if side.child is None:
             return np.ones(len(items), np.int64)
         joined = self.directory.joined_bucket(bucket)
-        return (joined.partner_to[items] - joined.partner_from[items]).astype(np.int64)
+        lists: npt.NDArray[np.int64] = (joined.partner_to[items] - joined.partner_from[items]).astype(np.int64)
+        return lists
 
     def _add_piece(
         self,

@@ -94,7 +94,9 @@ class SparkExecutor:
         try:
             answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
         except Exception as e:
-            raise InternalError(f"{name} failed on Spark: {_cause(e)}", reason="STAGE_FAILED") from e
+            raise InternalError(
+                f"{name} failed on Spark: {_cause(e)}", reason="STAGE_FAILED", hint=_advice(str(e))
+            ) from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
             found = pickle.loads(answer)
@@ -169,6 +171,15 @@ def _quiet(log: Path | None) -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(mine, 2)
             os.close(mine)
+
+
+def _advice(said: str) -> str:
+    """By value, what tasks wrote in a stage passes through Spark's memory as a whole; that can be too much."""
+    if "OutOfMemoryError" in said or "TaskResultLost" in said:
+        return (
+            "give Spark more memory (spark.driver.memory, spark.executor.memory in spark_conf) or read less per epoch"
+        )
+    return ""
 
 
 def _cause(error: Exception) -> str:
