@@ -29,7 +29,6 @@ from runtime.engine import Engine, EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 
-
 BY_VALUE = {"spark.driver.memory": "4g"}
 """What tasks write passes through the driver; this is a limit, not what is taken."""
 
