@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench clean
+.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	@$(BIN)/ajoin demo
+
+cluster-demo: setup
+	@$(BIN)/ajoin cluster-demo
 
 serve: setup
 	@$(BIN)/ajoin serve --demo-streams

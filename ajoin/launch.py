@@ -48,9 +48,8 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
     try:
-        options = (BY_VALUE if exchange(settings) == "value" else {}) | {
-            key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)
-        }
+        given = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
+        options = BY_VALUE | given if exchange(settings) == "value" else given
         spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
         try:
             yield spark

@@ -42,38 +42,43 @@ class Csr:
 
 
 @nb.njit(cache=True, nogil=True)
-def _entries(order: I32, hashes: U64, lo: I64, hi: I64, query_sets: U64):  # type: ignore[no-untyped-def]
+def _entries(order: I32, hashes: U64, lo: I64, hi: I64, query_sets: U64, one_slice: bool, one_set: bool):  # type: ignore[no-untyped-def]
+    """`one_slice`, `one_set`: all items agree in that, so it need not be looked up item by item."""
     n = order.shape[0]
     words = query_sets.shape[1]
+    starts = np.empty(n + 1, np.int32)
     count = 0
+    last = np.uint64(0)
+    last_lo = np.int64(0)
+    last_hi = np.int64(0)
     for i in range(n):
-        if i == 0:
-            count = 1
-            continue
-        a, b = order[i - 1], order[i]
-        if hashes[a] != hashes[b] or lo[a] != lo[b] or hi[a] != hi[b]:
+        item = order[i]
+        h = hashes[item]
+        fresh = i == 0 or h != last
+        if not one_slice:
+            fresh = fresh or lo[item] != last_lo or hi[item] != last_hi
+            last_lo = lo[item]
+            last_hi = hi[item]
+        if fresh:
+            starts[count] = i
             count += 1
-    offsets = np.zeros(count + 1, np.int32)
+        last = h
+    starts[count] = n
+    offsets = starts[: count + 1].copy()
     e_hash = np.empty(count, np.uint64)
     e_lo = np.empty(count, np.int64)
     e_hi = np.empty(count, np.int64)
     e_qs = np.zeros((count, words), np.uint64)
-    e = -1
-    for i in range(n):
-        b = order[i]
-        fresh = i == 0
-        if not fresh:
-            a = order[i - 1]
-            fresh = hashes[a] != hashes[b] or lo[a] != lo[b] or hi[a] != hi[b]
-        if fresh:
-            e += 1
-            offsets[e] = i
-            e_hash[e] = hashes[b]
-            e_lo[e] = lo[b]
-            e_hi[e] = hi[b]
-        for w in range(words):
-            e_qs[e, w] |= query_sets[b, w]
-    offsets[count] = n
+    for e in range(count):
+        item = order[offsets[e]]
+        e_hash[e] = hashes[item]
+        e_lo[e] = lo[order[0]] if one_slice else lo[item]
+        e_hi[e] = hi[order[0]] if one_slice else hi[item]
+        end = offsets[e] + 1 if one_set else offsets[e + 1]
+        for i in range(offsets[e], end):
+            at = order[0] if one_set else order[i]
+            for w in range(words):
+                e_qs[e, w] |= query_sets[at, w]
     return e_hash, e_lo, e_hi, offsets, e_qs
 
 
@@ -158,5 +163,7 @@ def entry_sets(order: I32, offsets: I32, query_sets: U64) -> U64:
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
     order = hash_order(items, hashes, lo, hi)
-    e_hash, e_lo, e_hi, offsets, e_qs = _entries(order, hashes, lo, hi, query_sets)
+    one_slice = len(lo) > 0 and bool(lo[0] == lo.min() == lo.max() and hi[0] == hi.min() == hi.max())
+    one_set = len(query_sets) > 0 and bool((query_sets == query_sets[0]).all())
+    e_hash, e_lo, e_hi, offsets, e_qs = _entries(order, hashes, lo, hi, query_sets, one_slice, one_set)
     return Csr(order, e_hash, e_lo, e_hi, offsets, e_qs)

@@ -126,14 +126,21 @@ class SinkOperator:
     ) -> None:
         sets = widen(sets, self.spec.words)
         lb = np.full(len(left), left_bucket, np.int64)
+        if self.spec.left.child is None and self.spec.right.child is None:  # nothing to open
+            rb = np.full(len(right), right_bucket, np.int64)
+            self._collect({self.spec.left.leaves[0]: (lb, left), self.spec.right.leaves[0]: (rb, right)}, sets, lo, hi)
+            return
         origin, refs, sets = self._open(self.spec.left, lb, left, sets)
         rb = np.full(len(origin), right_bucket, np.int64)
         again, more, sets = self._open(self.spec.right, rb, right[origin], sets)
         refs = {leaf: (b[again], i[again]) for leaf, (b, i) in refs.items()} | more
         origin = origin[again]
         if len(origin):
-            self._parts.append((refs, sets, lo[origin], hi[origin]))
-            self._rows += len(origin)
+            self._collect(refs, sets, lo[origin], hi[origin])
+
+    def _collect(self, refs: Refs, sets: Words, lo: npt.NDArray[Any], hi: npt.NDArray[Any]) -> None:
+        self._parts.append((refs, sets, lo, hi))
+        self._rows += len(lo)
         if self._rows >= FLUSH:
             self.flush()
 
