@@ -124,6 +124,15 @@ def _sort_run(order: I32, spare: I32, first: int, end: int, hashes: U64, lo: I64
 
 
 @nb.njit(cache=True, nogil=True)
+def in_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> bool:
+    """Do the items already stand by (hash, lo, hi)?"""
+    for i in range(1, items.shape[0]):  # noqa: SIM110  (compiled: a plain loop is what numba knows)
+        if _before(items[i], items[i - 1], hashes, lo, hi):
+            return False
+    return True
+
+
+@nb.njit(cache=True, nogil=True)
 def hash_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> I32:
     """Items by (hash, lo, hi). Hashes are uniform, so one counting pass over their leading bits nearly sorts them."""
     n = items.shape[0]
@@ -162,7 +171,7 @@ def entry_sets(order: I32, offsets: I32, query_sets: U64) -> U64:
 
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
-    order = hash_order(items, hashes, lo, hi)
+    order = items.astype(np.int32) if in_order(items, hashes, lo, hi) else hash_order(items, hashes, lo, hi)
     one_slice = len(lo) > 0 and bool(lo[0] == lo.min() == lo.max() and hi[0] == hi.min() == hi.max())
     one_set = len(query_sets) > 0 and bool((query_sets == query_sets[0]).all())
     e_hash, e_lo, e_hi, offsets, e_qs = _entries(order, hashes, lo, hi, query_sets, one_slice, one_set)
