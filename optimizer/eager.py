@@ -41,7 +41,6 @@ from optimizer.plan import (
     Plan,
     RunningQuery,
     SourceNode,
-    join_nodes,
 )
 from optimizer.trees import chain, leaves_of, predicates
 
@@ -84,20 +83,25 @@ class _Table:
     """What runs where, indexed for placement. Mutable, owned by one call of `place` or `create_delete`."""
 
     def __init__(self, placements: Iterable[Placement]) -> None:
-        self._shapes: dict[JoinNode, _Shape] = {}
         self._subplans: dict[_Shape, Counter[JoinNode]] = {}
         self._scanned: dict[int, set[Leaf]] = {}
         self._slots: dict[int, set[int]] = {}
-        for p in placements:
-            self.add(p)
+        known = tuple(placements)
+        self._count(Counter(node for p in known for node in p.root.joins))
+        for p in known:
+            self._slots.setdefault(p.group, set()).add(p.slot)
+        for root, group in {p.root: p.group for p in known}.items():
+            self._scanned.setdefault(group, set()).update(root.leaves)
 
     def add(self, p: Placement) -> None:
-        for node in join_nodes(p.root):
-            if node not in self._shapes:
-                self._shapes[node] = (node.leaves, _equalities(k for n in join_nodes(node) for k in n.keys))
-            self._subplans.setdefault(self._shapes[node], Counter())[node] += 1
+        self._count(Counter(p.root.joins))
         self._scanned.setdefault(p.group, set()).update(p.root.leaves)
         self._slots.setdefault(p.group, set()).add(p.slot)
+
+    def _count(self, users: Counter[JoinNode]) -> None:
+        """Each distinct join is looked at once, however many queries use it."""
+        for node, n in users.items():
+            self._subplans.setdefault((node.leaves, node.equalities), Counter())[node] += n
 
     def place(self, rq: RunningQuery) -> Placement:
         leaves = tuple(leaves_of(rq).values())

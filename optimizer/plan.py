@@ -77,6 +77,18 @@ class JoinNode:
         return tuple(sorted((*self.left.leaves, *self.right.leaves)))
 
     @cached_property
+    def joins(self) -> tuple[JoinNode, ...]:
+        """All joins of this tree, inputs before consumers; this one is the last."""
+        below = (n.joins for n in (self.left, self.right) if isinstance(n, JoinNode))
+        return (*(join for tree in below for join in tree), self)
+
+    @cached_property
+    def equalities(self) -> frozenset[KeyPart]:
+        """All key parts of this tree without direction: the smaller attribute stands left."""
+        parts = (k for n in self.joins for k in n.keys)
+        return frozenset(k if k.left < k.right else KeyPart(k.right, k.left, k.type) for k in parts)
+
+    @cached_property
     def depth(self) -> int:
         return 1 + max(n.depth if isinstance(n, JoinNode) else 0 for n in (self.left, self.right))
 
@@ -117,8 +129,8 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
 
 
-def join_nodes(root: Node) -> Iterator[JoinNode]:
-    return (n for n in walk(root) if isinstance(n, JoinNode))
+def join_nodes(root: Node) -> tuple[JoinNode, ...]:
+    return root.joins if isinstance(root, JoinNode) else ()
 
 
 @dataclass(frozen=True, slots=True)
