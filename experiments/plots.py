@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def plot_panel(panel: Panel, data: pd.DataFrame, path: Path) -> Path | None:
         _bars(axes, data, spec, ys)
     axes.set_xlabel(spec.get("x_label", spec["x"]))
     axes.set_ylabel(spec.get("y_label", ", ".join(ys)))
-    axes.set_title(panel.title, fontsize=11)
+    axes.set_title(textwrap.fill(panel.title, 84), fontsize=11)
     axes.grid(axis="y", alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
