@@ -41,9 +41,6 @@ class Weights:
     exchange: float = 2.0
     fixed: float = 20.0
 
-    def scaled(self, factor: float) -> Weights:
-        return Weights(*(factor * w for w in self.values))
-
     @property
     def values(self) -> tuple[float, float, float, float, float]:
         return self.index, self.intersection, self.materialization, self.exchange, self.fixed

@@ -236,10 +236,6 @@ class Plan:
         """64-bit words a query set of this group needs."""
         return max((p.slot for p in self.groups.get(group, ())), default=0) // 64 + 1
 
-    def free_slot(self, group: int) -> int:
-        taken = self.slots(group)
-        return next(i for i in range(len(taken) + 1) if i not in taken)
-
 
 def changelog_set(before: Mapping[int, str], after: Mapping[int, str]) -> frozenset[int]:
     """Slots whose bit means the same query in both slot tables (the paper's changelog set, as slot numbers)."""

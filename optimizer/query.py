@@ -34,11 +34,6 @@ class Window:
     def first_start_at_or_after(self, t: int) -> int:
         return -(-t // self.advance_ms) * self.advance_ms
 
-    def last_end_containing(self, t: int) -> int | None:
-        """End of the last window that contains t; None when t falls into a gap (advance > size)."""
-        start = t // self.advance_ms * self.advance_ms
-        return start + self.size_ms if start + self.size_ms > t else None
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -67,7 +67,7 @@ class EpochRun:
         self._alive: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def run(self) -> EpochCommitted:
-        transition = plan_transition(self.state, self.before, self.physical)
+        transition = plan_transition(self.state, self.before, self.physical, separate=self.sharing == "off")
         began = time.perf_counter()
         views = self._transition(transition)
         if transition.views or transition.outputs:

@@ -12,7 +12,7 @@ from optimizer.types import StreamSchema
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
 from runtime.codec import register
 from runtime.connectors.base import ConnectorSpec, DeadLetter
-from runtime.operators.sink import Segment, SegmentEntry
+from runtime.operators.segment import Segment, SegmentEntry
 
 FOREVER = 1 << 62
 """The watermark of a stream that will bring nothing more."""

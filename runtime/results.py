@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from runtime.api import Cursor, ResultBatch
-from runtime.operators.sink import Segment, SegmentEntry
+from runtime.operators.segment import Segment, SegmentEntry
 
 
 @dataclass(frozen=True, slots=True)

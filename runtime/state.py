@@ -18,7 +18,7 @@ from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.codec import decode, encode, register
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.events import EpochPlanned
-from runtime.operators.sink import Segment
+from runtime.operators.segment import Segment
 
 LETTERS_KEPT = 1000
 PLANS_KEPT = 300

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from optimizer.errors import InternalError
 from optimizer.plan import Leaf
 from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.physical import IndexKey, OutputKey, Physical, SideSpec, ViewSpec
@@ -60,11 +61,14 @@ def key_users(physical: Physical, uids: Mapping[str, tuple[str, ...]]) -> dict[t
     return out
 
 
-def plan_transition(state: State, before: Physical, after: Physical) -> Transition:
-    """Compare the plan of the last epoch with the current one, over the buckets that are open."""
+def plan_transition(state: State, before: Physical, after: Physical, *, separate: bool = False) -> Transition:
+    """Compare the plan of the last epoch with the current one, over the buckets that are open.
+
+    `separate`: nothing is shared, every group has buckets of its own, and only those know its queries.
+    """
     if before.version == after.version:
         return Transition()
-    views = tuple(_view_rebuilds(state, after))
+    views = tuple(_view_rebuilds(state, after, separate))
     touched = {(v.leaf, v.group) for v in views}
     # an output that only new queries use needs no past: nothing to rebuild, and what is left of it is of no use
     had = set(state.executed.by_uid)
@@ -74,22 +78,29 @@ def plan_transition(state: State, before: Physical, after: Physical) -> Transiti
     return Transition(views, frozenset(outputs), stale)
 
 
-def _view_rebuilds(state: State, after: Physical) -> list[ViewRebuild]:
+def _view_rebuilds(state: State, after: Physical, separate: bool) -> list[ViewRebuild]:
     users = key_users(after, {n.name: uids for n, uids in state.plan.nodes.items()})
+    slots = {group: state.plan.slots(group) for group in state.plan.groups}
     out = []
     for bucket in state.sources.values():
         spec = after.sources.get(bucket.stream)
         for view in spec.views if spec else ():
-            rebuild = _view_rebuild(state, bucket, view, users)
+            members = {slots[view.group][s.slot]: s.slot for s in view.selections}
+            rebuild = _view_rebuild(state, bucket, view, members, users, separate)
             if rebuild is not None:
                 out.append(rebuild)
     return out
 
 
 def _view_rebuild(
-    state: State, bucket: SourceRef, view: ViewSpec, users: Mapping[tuple[Leaf, int, IndexKey], set[str]]
+    state: State,
+    bucket: SourceRef,
+    view: ViewSpec,
+    members: Mapping[str, int],
+    users: Mapping[tuple[Leaf, int, IndexKey], set[str]],
+    separate: bool,
 ) -> ViewRebuild | None:
-    members = {state.plan.slots(view.group)[s.slot]: s.slot for s in view.selections}
+    """`members`: the slot of each query of the view."""
     present = {uid: slot for uid, slot in members.items() if state.queries[uid].epoch <= bucket.epoch}
     ref = bucket.view(view.leaf, view.group)
     keys = tuple(k for k in view.keys if users[(view.leaf, view.group, k)] & present.keys())
@@ -98,6 +109,9 @@ def _view_rebuild(
         if all(table.get(slot) == uid for uid, slot in present.items()) and set(keys) <= set(ref.keys):
             return None
     found = {uid: at for uid in sorted(present) if (at := _find(state, bucket, view.leaf, uid)) is not None}
+    if not separate and len(found) < len(present):
+        missing = ", ".join(sorted(present.keys() - found.keys()))
+        raise InternalError(f"bucket {bucket.id} of epoch {bucket.epoch} does not know {missing}", reason="BITS_LOST")
     if not found:
         return None
     keys = tuple(k for k in keys if users[(view.leaf, view.group, k)] & found.keys())
@@ -106,10 +120,7 @@ def _view_rebuild(
 
 
 def _find(state: State, bucket: SourceRef, leaf: Leaf, uid: str) -> tuple[ViewRef, int] | None:
-    """Where a query's bit stands in a bucket written under an older plan; None when the bucket is another group's.
-
-    Without sharing every group has buckets of its own, and only one of them knows the query.
-    """
+    """Where a query's bit stands in a bucket written under an older plan; None when the bucket does not know it."""
     for ref in bucket.views:
         if ref.leaf == leaf:
             for slot, holder in state.slots[ref.version].get(ref.group, {}).items():

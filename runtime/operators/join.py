@@ -28,10 +28,12 @@ from runtime.buckets.views import Arrays, put_index
 from runtime.kernels import csr
 from runtime.kernels.expand import carry
 from runtime.kernels.intersect import intersect
+from runtime.operators.count import Tally
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
-from runtime.operators.sink import Segment, SegmentEntry, SegmentWriter, Sinks, Tally
+from runtime.operators.segment import Segment, SegmentWriter
+from runtime.operators.sink import Sinks
 from runtime.packed import Packed
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
 from runtime.querysets import Words, bitset, widen
@@ -295,6 +297,3 @@ class _Output:
             at = slice(None) if chosen is None else chosen
             b_out[at], i_out[at] = found_b[items[at]], found_i[items[at]]
         return b_out, i_out
-
-
-__all__ = ["JoinInputs", "JoinReport", "JoinShared", "JoinTask", "SegmentEntry", "run_join"]

@@ -31,7 +31,7 @@ from runtime.operators.count import CountOperator, Tally
 from runtime.operators.factorize import FactorOperator
 from runtime.operators.inputs import Directory, gather
 from runtime.operators.matches import Match, chunks
-from runtime.operators.segment import Segment, SegmentEntry, SegmentWriter
+from runtime.operators.segment import SegmentWriter
 from runtime.physical import COUNT, JoinSpec, SideSpec, SinkSpec
 from runtime.querysets import Words, bitset, widen
 
@@ -257,6 +257,3 @@ class SinkOperator:
         else:
             batch = pa.RecordBatch.from_arrays([*window, *columns.values()], [*bounds, *columns])
         self.writer.append(sink.uid, batch)
-
-
-__all__ = ["Segment", "SegmentEntry", "SegmentWriter", "SinkOperator", "Sinks", "Tally"]
