@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from optimizer.types import ColumnType
 from runtime.connectors.base import ARROW_TYPES
+from runtime.kernels.fetch import fetch
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,8 +42,9 @@ class ColumnData:
         return len(self.values)
 
     def take(self, rows: npt.NDArray[Any]) -> ColumnData:
-        valid = None if self.valid is None else self.valid[rows]
-        return ColumnData(self.type, self.values[rows], valid, self.dictionary)
+        """At row numbers of this column; they are not checked."""
+        valid = None if self.valid is None else fetch(self.valid, rows)
+        return ColumnData(self.type, fetch(self.values, rows), valid, self.dictionary)
 
     @property
     def mask(self) -> Mask:
@@ -83,7 +85,7 @@ def strings_from(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) ->
 
 def from_arrow(array: pa.ChunkedArray | pa.Array, type: ColumnType) -> ColumnData:
     if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()  # which copies even a single one
     if isinstance(array, pa.ChunkedArray):  # zero chunks
         array = pa.array([], array.type)
     valid = None if array.null_count == 0 else np.asarray(array.is_valid())

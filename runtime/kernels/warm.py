@@ -11,7 +11,7 @@ import numpy as np
 from optimizer.expressions import ColumnRef, Compare, Literal
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
-from runtime.kernels import csr, expand, hashing, intersect, slices, tally
+from runtime.kernels import csr, expand, fetch, hashing, intersect, records, slices, tally
 from runtime.predicate_index import PredicateIndex, Selection
 
 
@@ -29,7 +29,16 @@ def warm_up() -> None:
     expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
     expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
     expand.pairs(l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4)
+    for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
+        for fixed in (False, True):  # a file's column cannot be written, which makes it another kind of array
+            values = np.zeros(2, kind)
+            values.setflags(write=not fixed)
+            for places in (np.int64, np.int32):
+                fetch.fetch(values, np.zeros(1, places))
     tally.count_in_ranges(index.order, sets, np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64))
+    record = np.array([22, 0, 0, 0, 1, 4, 123, 125, 2, 2, 97, 1], np.uint8)  # value {}, one header
+    _, starts, lengths, _ = records.unpack(record, 0, 1)
+    records.object_lines(record, starts, lengths)
     column = ColumnRef("a", "x", ColumnType.BIGINT)
     condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
     PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)

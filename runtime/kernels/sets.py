@@ -1,0 +1,48 @@
+"""Query-set matrices, row by row: a row is the words of one item's query set.
+
+NumPy works along a short last axis (one or two words) at a tenth of the speed of a plain loop, and these are asked of
+every tuple of every bucket.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+U64 = npt.NDArray[np.uint64]
+
+
+@nb.njit(cache=True, nogil=True)
+def some(sets: U64) -> npt.NDArray[np.bool_]:
+    """Which sets are not empty?"""
+    n, words = sets.shape
+    out = np.empty(n, np.bool_)
+    for i in range(n):
+        any_ = np.uint64(0)
+        for w in range(words):
+            any_ |= sets[i, w]
+        out[i] = any_ != 0
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def pick(sets: U64, rows: npt.NDArray[np.intp]) -> U64:
+    """The given rows."""
+    n, words = rows.shape[0], sets.shape[1]
+    out = np.empty((n, words), np.uint64)
+    for i in range(n):
+        for w in range(words):
+            out[i, w] = sets[rows[i], w]
+    return out
+
+
+@nb.njit(cache=True, nogil=True)
+def alike(sets: U64) -> bool:
+    """Is there one set that all rows have? Ends with the first that differs."""
+    n, words = sets.shape
+    for i in range(1, n):
+        for w in range(words):
+            if sets[i, w] != sets[0, w]:
+                return False
+    return bool(n > 0)
