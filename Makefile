@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo clean
+.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults soak clean
 
 setup: $(STAMP)
 
@@ -39,10 +39,18 @@ stubs-check: setup
 	$(BIN)/python -m tests.tools.stubs --check
 
 test: lint stubs-check
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-long: setup
 	$(BIN)/python -m pytest
+
+# random lives with kills at random crash points; a failing seed says how to repeat it
+test-faults: setup
+	$(BIN)/python -m tests.faults --seeds $(or $(SEEDS),200)
+
+# steady load and query churn; memory, files and epoch times must stay flat
+soak: setup
+	$(BIN)/python -m experiments.soak --minutes $(or $(MINUTES),30)
 
 docs: setup
 	$(BIN)/python -m tests.tools.docs --write

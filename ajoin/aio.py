@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import grpc
+import pyarrow as pa
 
 from ajoin import convert, requests, status
 from ajoin.connection import Connection
@@ -155,8 +156,15 @@ class AsyncClient:
 
     async def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one that had this uid."""
+        return (await self._described(id, uid))[0]
+
+    async def result_schema(self, id: str, *, uid: str | None = None) -> pa.Schema:
+        """The columns of its rows, also while it has none."""
+        return (await self._described(id, uid))[1]
+
+    async def _described(self, id: str, uid: str | None) -> tuple[QueryInfo, pa.Schema]:
         response = await self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id, uid=uid or ""))
-        return convert.query_from_pb(response.query)
+        return convert.query_from_pb(response.query), convert.result_schema_from_pb(response)
 
     async def queries(self, *, page_size: int = 100) -> AsyncIterator[QueryInfo]:
         """Running and deleted ones, sorted by id, fetched page by page."""
@@ -235,8 +243,8 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Results:
         """Rows in one piece: all committed by now, the first `limit`, or all until the watermark `until`."""
-        info = await self.query(id, uid=uid)
-        collector = Collector(info.outputs, cursor, limit, until)
+        info, schema = await self._described(id, uid)
+        collector = Collector(schema, cursor, limit, until)
         follow = limit is not None or until is not None
         async for item in self.subscribe(
             id, start=start, cursor=cursor, uid=info.uid, follow=follow, progress=True, timeout=timeout

@@ -54,6 +54,14 @@ class Settings(BaseSettings):
     client_cert: str = Field("", description="file with the certificate that client commands show (PEM)")
     client_key: str = Field("", description="file with the key of client_cert (PEM)")
     state_dir: Path = Field(Path(".ajoin/state"), description="everything that survives a restart")
+    durable: str = Field(
+        "",
+        description="URI or path (s3://, hdfs://, file://, ...) that also survives the loss of this machine; state_dir "
+        "is then a fast copy; empty: none",
+    )
+    fast_bytes: int = Field(
+        0, ge=0, description="with durable: most bytes of buckets, and of results, in state_dir; 0: any"
+    )
     executor: Literal["spark", "local"] = Field(
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
     )
@@ -88,6 +96,12 @@ class Settings(BaseSettings):
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
+    control_topic: str = Field("", description="Kafka topic with requests to create and delete queries; empty: none")
+    control_brokers: str = Field("", description="brokers of the control topic, host:port, several with commas")
+    control_replies: str = Field("", description="topic for the replies; empty: <control_topic>.replies")
+    control_options: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="security options of the control topic as key=value (a list, or text with commas)"
+    )
     metrics_port: int = Field(0, ge=0, le=65535, description="port that serves metrics to Prometheus; 0: none")
     metrics_host: str = Field("127.0.0.1", min_length=1, description="address that metrics_port is opened on")
     verbose: bool = Field(False, description="show what Spark logs")
@@ -120,7 +134,16 @@ class Settings(BaseSettings):
                 raise ValueError(f"{text!r} is not spark.key=value")
         return value
 
-    @field_validator("allowed_roots", "spark_conf", mode="before")
+    @field_validator("control_options")
+    @classmethod
+    def _security(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if not text.startswith(("security.", "ssl.", "sasl.")) or "=" not in text:
+                name = text.partition("=")[0]  # what follows may be a password
+                raise ValueError(f"{name!r} is not an option like security.protocol=SSL")
+        return value
+
+    @field_validator("allowed_roots", "spark_conf", "control_options", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -161,6 +184,7 @@ class Config:
     def shown(self) -> dict[str, Any]:
         """The settings without what must stay secret."""
         values = self.settings.model_dump(mode="json")
+        values["control_options"] = [_masked(text) for text in values["control_options"]]
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 
@@ -229,6 +253,12 @@ def _unknown(key: str, origin: str) -> InvalidRequest:
     near = difflib.get_close_matches(key, Settings.model_fields, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "settings are: " + ", ".join(Settings.model_fields)
     return InvalidRequest(f"unknown setting {key!r} (from {origin})", reason="CONFIG_UNKNOWN_KEY", hint=hint)
+
+
+def _masked(option: str) -> str:
+    """`key=value` of a Kafka option without its password; the name of a variable is no secret."""
+    key, _, value = option.partition("=")
+    return f"{key}={HIDDEN}" if "password" in key and not value.startswith("env:") else option
 
 
 def _toml(value: Any) -> str:

@@ -185,6 +185,10 @@ def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
     )
 
 
+def result_schema_from_pb(message: queries_pb2.GetQueryResponse) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message.arrow_schema))
+
+
 # -- results -----------------------------------------------------------------------------------------------
 
 
@@ -304,6 +308,11 @@ _STATUS_FIELDS = (
     "backlog",
     "throttled",
     "lag_ms",
+    "recovery_seconds",
+    "recovery_records",
+    "fast_bytes",
+    "durable_bytes",
+    "upload_seconds",
 )
 
 

@@ -141,13 +141,14 @@ class EngineThread:
                     self.news.tell()
                 if self._monotonic() >= started + pause:
                     started = self._monotonic()
-                    busy = self._engine.has_input()
-                    if busy or changed or self._watches_idle_streams():
-                        try:
+                    try:
+                        busy = self._engine.has_input()
+                        if due := busy or changed or self._watches_idle_streams():
                             self._run_epoch()
-                        except Unavailable as outage:
-                            pause, changed = self._wait_out(outage, pause), True
-                            continue
+                    except Unavailable as outage:
+                        pause, changed = self._wait_out(outage, pause), True
+                        continue
+                    if due:
                         self._resumed()
                         self.mailbox.epoch_ended()
                         self.news.tell()
@@ -213,6 +214,10 @@ class EngineThread:
             return
         try:
             answers = apply_batch(self._engine, controls, self._clock, self._limits, self.latencies)
+        except Unavailable as outage:  # nothing was changed, and nothing is wrong with what is there
+            for request in controls:
+                request.future.set_exception(outage)
+            return
         except Exception as failure:
             error = InternalError(f"the query batch failed: {failure}", reason="BATCH_FAILED")
             for request in controls:
@@ -222,7 +227,7 @@ class EngineThread:
             request.future.set_result(outcomes)
 
     def _fail(self, failure: Exception) -> None:
-        said = failure.message if isinstance(failure, AJoinError) else f"{type(failure).__name__}: {failure}"
+        said = str(failure) if isinstance(failure, AJoinError) else f"{type(failure).__name__}: {failure}"
         self.message = f"failed after epoch {self._engine.epoch}: {said}"
         self.mailbox.close(
             InternalError(

@@ -21,7 +21,7 @@ from ajoin.config import Settings
 from ajoin.platform import Pace, Platform
 from ajoin.service.security import is_loopback
 from optimizer.cost import Weights
-from optimizer.errors import AJoinError
+from optimizer.errors import AJoinError, InvalidRequest
 from runtime.api import Optimize
 from runtime.calibrate import calibrated
 from runtime.connectors.options import NOWHERE
@@ -67,6 +67,13 @@ def open_engine(
     `strangers`: people from other machines may call. Then no path of this machine is theirs to name, unless it was
     configured.
     """
+    own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
+    if settings.fast_bytes and not settings.durable:
+        raise InvalidRequest(
+            "fast_bytes bounds what state_dir keeps of a durable tier, and there is none",
+            reason="CONFIG_INVALID",
+            hint="set durable as well",
+        )
     roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if strangers else ())
     config = EngineConfig(
         partitions=settings.partitions,
@@ -75,6 +82,8 @@ def open_engine(
         allowed_roots=roots,
         max_cost=settings.max_cost or None,
         exchange=exchange(settings),
+        durable=settings.durable or None if own else None,
+        fast_bytes=settings.fast_bytes or None if own else None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)

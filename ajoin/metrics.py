@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -70,6 +70,11 @@ def _platform(s: PlatformStatus) -> list[Metric]:
         one("ajoin_rows_total", "counter", "Rows delivered, for all queries together.", s.rows),
         one("ajoin_buckets", "gauge", "Buckets kept for open windows.", s.buckets),
         one("ajoin_bucket_bytes", "gauge", "Bytes of these buckets.", s.bucket_bytes),
+        one("ajoin_recovery_seconds", "gauge", "Seconds the last start took.", s.recovery_seconds),
+        one("ajoin_recovery_records", "gauge", "Log records the last start had to read.", s.recovery_records),
+        one("ajoin_fast_bytes", "gauge", "Bytes in the state directory, with a durable tier.", s.fast_bytes),
+        one("ajoin_durable_bytes", "gauge", "Bytes in the durable tier.", s.durable_bytes),
+        one("ajoin_upload_seconds", "gauge", "Seconds of the last epoch's upload.", s.upload_seconds),
         one("ajoin_uptime_seconds", "gauge", "Seconds since the platform was started.", s.uptime_seconds),
         Metric(
             "ajoin_stage_seconds_total",
@@ -114,9 +119,14 @@ def process_metrics(proc: Path = Path("/proc/self")) -> list[Metric]:
 
 
 class MetricsServer:
-    """`with MetricsServer(platform, host, port) as metrics:`; port 0 takes a free one."""
+    """`with MetricsServer(platform, host, port) as metrics:`; port 0 takes a free one.
 
-    def __init__(self, platform: Platform, host: str, port: int) -> None:
+    `more`: metrics of what runs beside the platform; called for every scrape, from the server's threads.
+    """
+
+    def __init__(
+        self, platform: Platform, host: str, port: int, more: Callable[[], Iterable[Metric]] = lambda: ()
+    ) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = 10
             server_version, sys_version = "ajoin", ""
@@ -125,7 +135,8 @@ class MetricsServer:
                 if self.path.partition("?")[0] != PATH:
                     self.send_error(404, f"only {PATH} is here")
                     return
-                body = render(platform.status(), platform.streams(), process_metrics()).encode()
+                extra = [*more(), *process_metrics()]
+                body = render(platform.status(), platform.streams(), extra).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))

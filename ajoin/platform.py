@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from ajoin import catalog
 from ajoin.batch import Applied, Outcome
 from ajoin.catalog import Limits
@@ -173,6 +175,10 @@ class Platform:
     def query(self, id: str, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one that had this uid."""
         return self._thread.latencies.fill_in(self._engine.query(id, uid))
+
+    def result_schema(self, id: str, uid: str | None = None) -> pa.Schema:
+        """The columns of a query's rows, also while it has none."""
+        return self._engine.result_schema(id, uid)
 
     def explain(
         self,

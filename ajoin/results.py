@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 START = "start"
 NOW = "now"
 
-WINDOW_COLUMNS = [("window_start", pa.timestamp("ms")), ("window_end", pa.timestamp("ms"))]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
@@ -78,12 +76,12 @@ class Results:
 
     def __init__(
         self,
-        outputs: Sequence[str],
+        schema: pa.Schema,
         batches: Sequence[Batch] = (),
         cursor: Cursor | None = None,
         watermark: int | None = None,
     ) -> None:
-        self._outputs = tuple(outputs)
+        self._schema = schema
         self.batches = tuple(batches)
         self.cursor = cursor
         self.watermark = watermark
@@ -97,15 +95,12 @@ class Results:
             yield from batch.table.to_pylist()
 
     def to_arrow(self, *, expand: bool = False) -> pa.Table:
-        """One table; without any row its columns have the right names and, but for the window, type null.
+        """One table; without any row it has the same columns.
 
         `expand`: factorized results (EMIT FACTORIZED) as the ordinary rows they stand for.
         """
-        if self.batches:
-            tables = [factorized.expand(b.table) if expand else b.table for b in self.batches]
-            return pa.concat_tables(tables)
-        schema = pa.schema([*WINDOW_COLUMNS, *((name, pa.null()) for name in self._outputs)])
-        return schema.empty_table()
+        tables = [b.table for b in self.batches] or [self._schema.empty_table()]
+        return pa.concat_tables(map(factorized.expand, tables) if expand else tables)
 
     def to_pandas(self, *, expand: bool = False) -> pandas.DataFrame:
         return self.to_arrow(expand=expand).to_pandas()
@@ -130,8 +125,8 @@ class Collector:
     everything there is.
     """
 
-    def __init__(self, outputs: Sequence[str], start: Cursor | None, limit: int | None, until: int | None) -> None:
-        self._outputs = outputs
+    def __init__(self, schema: pa.Schema, start: Cursor | None, limit: int | None, until: int | None) -> None:
+        self._schema = schema
         self._limit = limit
         self._until = until
         self._batches: list[Batch] = []
@@ -160,4 +155,4 @@ class Collector:
 
     @property
     def results(self) -> Results:
-        return Results(self._outputs, self._batches, self._cursor, self._watermark)
+        return Results(self._schema, self._batches, self._cursor, self._watermark)

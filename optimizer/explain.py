@@ -5,15 +5,16 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
 
     plan   {version, partitions, splits: [{partition, ways}], savings: {...},
             groups: [{group, queries: [id]}],
-            queries: [{id, uid, group, bit, window, root}],
+            queries: [{id, uid, group, bit, window, sink_mode, root}],
             nodes: [node]}                                              inputs before consumers
-    query  {id, uid, sql, plan_version, group, bit, active_from, window, order, selections: {alias: text},
+    query  {id, uid, sql, plan_version, group, bit, active_from, window, sink_mode, order, selections: {alias: text},
             residual: [text], outputs: [name], shares: [{node, text, with: [id]}],
             cost: {alone, shared} or null, nodes: [node]}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
             queries: [id], bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
 
-`order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `observed` and
+`order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
+"FACTORIZED" or "COUNT". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
 `JoinNode.name`, and `g<group>-<leaf>` for a source. Ids are the running queries' ids.
 """
@@ -99,6 +100,7 @@ def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Fig
                 "group": p.group,
                 "bit": p.slot,
                 "window": asdict(queries[p.uid].query.window),
+                "sink_mode": queries[p.uid].query.sink_mode,
                 "root": p.root.name,
             }
             for p in plan.placements
@@ -118,6 +120,7 @@ def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, f
         "bit": at.slot,
         "active_from": rq.active_from,
         "window": asdict(rq.query.window),
+        "sink_mode": rq.query.sink_mode,
         "order": order_of(rq, at.root),
         "selections": {alias: render(e) for alias, e in rq.query.selections},
         "residual": [render(e) for e in rq.query.residual],

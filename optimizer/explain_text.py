@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from optimizer.describe import shared_with, some
 from optimizer.plan import JoinNode, Node, Plan, RunningQuery
+from optimizer.query import COUNT, FACTORIZED, ROWS
 from optimizer.render import render, render_window
 from optimizer.savings import Index, what_sharing_saves
 from optimizer.trees import Order, order_of
@@ -28,6 +29,11 @@ from optimizer.views import NodeView
 
 FEW = 6
 WIDTH = 100
+DELIVERS = {
+    ROWS: "rows",
+    FACTORIZED: "lists whose product are the rows (EMIT FACTORIZED)",
+    COUNT: "one row per window when it closes (COUNT(*))",
+}
 
 
 def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[Node, NodeView]) -> str:
@@ -44,7 +50,7 @@ def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[No
     for group, members in plan.groups.items():
         lines += [
             "",
-            f"group {group}: " + some([f"{queries[p.uid].id} (bit {p.slot})" for p in members], FEW),
+            f"group {group}: " + some([_member(queries[p.uid], p.slot) for p in members], FEW),
         ]
         lines += _forest([p.root for p in members], views)
     return "\n".join(lines)
@@ -62,6 +68,7 @@ def query_text(
     lines = [
         f"{rq.id} · plan version {plan.version} · group {at.group}, bit {at.slot}{since}",
         f"window      {render_window(rq.query.window)}",
+        f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"join order  {_order(order_of(rq, at.root))}",
     ]
     renamed = [f"{s.alias} is {rq.leaf_of(s.alias)}" for s in rq.query.sources if s.alias != str(rq.leaf_of(s.alias))]
@@ -82,6 +89,11 @@ def query_text(
         less = f" ({1 - shared / alone:.0%} less)" if 0 < shared < alone else ""
         lines += _listed("cost", [f"{_number(alone)} alone, {_number(shared)} shared{less}"])
     return "\n".join([*lines, "", *_forest([at.root], views)])
+
+
+def _member(rq: RunningQuery, slot: int) -> str:
+    short = {ROWS: "", FACTORIZED: ", FACTORIZED", COUNT: ", COUNT(*)"}
+    return f"{rq.id} (bit {slot}{short[rq.query.sink_mode]})"
 
 
 def bits(slots: Iterable[int]) -> str:

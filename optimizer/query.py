@@ -18,6 +18,8 @@ from optimizer.types import ColumnType
 
 ROWS: Final = "ROWS"
 FACTORIZED: Final = "FACTORIZED"
+COUNT: Final = "COUNT"
+"""Not written in SQL: it follows from an output that is COUNT(*)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,6 +78,11 @@ class JoinQuery:
     def counts(self) -> bool:
         """One row per window with the number of its combinations, delivered when the window closes."""
         return any(isinstance(o.expr, CountAll) for o in self.outputs)
+
+    @property
+    def sink_mode(self) -> str:
+        """How the combinations are delivered: ROWS, FACTORIZED or COUNT."""
+        return COUNT if self.counts else self.emit
 
     @property
     def streams(self) -> frozenset[str]:

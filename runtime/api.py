@@ -180,7 +180,8 @@ class DeadLetterInfo:
 @dataclass(frozen=True, slots=True)
 class PlatformStatus:
     """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
-    `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream."""
+    `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. The last
+    three only with a durable tier: bytes in the state directory, bytes there, seconds of the last epoch's upload."""
 
     state: str
     epoch: int
@@ -199,3 +200,8 @@ class PlatformStatus:
     backlog: Mapping[str, int] = field(default_factory=dict)
     throttled: tuple[str, ...] = ()
     lag_ms: int | None = None
+    recovery_seconds: float = 0.0
+    recovery_records: int = 0
+    fast_bytes: int = 0
+    durable_bytes: int = 0
+    upload_seconds: float = 0.0

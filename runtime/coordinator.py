@@ -42,6 +42,7 @@ from runtime.api import (
 from runtime.connectors.base import ConnectorSpec
 from runtime.events import (
     BatchApplied,
+    BucketsRepaired,
     EpochCommitted,
     EpochPlanned,
     Event,
@@ -57,7 +58,7 @@ from runtime.state import LETTERS_KEPT, PLANS_KEPT, QueryRecord, State, StreamSt
 
 SHOWN_QUERIES = 100
 PRICED_QUERIES, PRICED_LEAVES = 30, 4
-DELETED_KEPT = 10_000
+DELETED_KEPT = 1_000
 
 
 class Coordinator:
@@ -167,6 +168,8 @@ class Coordinator:
                 s.planned = event
             case EpochCommitted():
                 return self._commit(event)
+            case BucketsRepaired():
+                return self._repair(event)
         return ()
 
     def _batch(self, event: BatchApplied) -> None:
@@ -202,6 +205,7 @@ class Coordinator:
         over = len(s.queries) - len(s.plan.placements) - DELETED_KEPT
         for uid in [u for u, r in s.queries.items() if not r.running][: max(over, 0)]:
             id = s.queries.pop(uid).query.id
+            s.expired.pop(uid, None)
             if s.names.get(id) == uid:
                 del s.names[id]
 
@@ -234,6 +238,18 @@ class Coordinator:
             s.seconds[stage] = s.seconds.get(stage, 0.0) + seconds
         used = {v.version for r in s.sources.values() for v in r.views} | {r.version for r in s.joined.values()}
         s.slots = {v: t for v, t in s.slots.items() if v in used or v == s.plan.version}
+        return tuple(gone)
+
+    def _repair(self, event: BucketsRepaired) -> tuple[str, ...]:
+        """The state after the last epoch again, with other files in it; the planned epoch stays planned."""
+        s = self.state
+        s.next_bucket, s.next_source = event.next_bucket, event.next_source
+        gone = [s.joined.pop(b).file for b in event.stale]
+        for bucket, replacement in event.sources:
+            gone += sorted(s.sources.pop(bucket).files)
+            if replacement is not None:
+                s.sources[replacement.id] = replacement
+        s.joined |= {r.id: r for r in event.joined}
         return tuple(gone)
 
     def _advance(self, planned: EpochPlanned, event: EpochCommitted) -> None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from optimizer import expressions as ex
 from optimizer.plan import RunningQuery
+from optimizer.query import JoinQuery
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.evaluate import evaluate
@@ -94,16 +95,16 @@ def write(
     rows: Mapping[str, tuple[Closed, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
 ) -> Segment | None:
     for uid, closed in rows.items():
-        to.append(uid, _batch(queries[uid], closed))
+        to.append(uid, count_batch(queries[uid].query, closed))
     return to.finish()
 
 
-def _batch(query: RunningQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
+def count_batch(query: JoinQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
     """window_start, window_end, revision, then the outputs; a selected window bound keeps its one column."""
     starts = np.array([c.start for c in closed], np.int64)
     values = {
         BOUNDS[0]: ColumnData(ColumnType.TIMESTAMP, starts),
-        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, starts + query.query.window.size_ms),
+        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, starts + query.window.size_ms),
     }
     count = ColumnData(ColumnType.BIGINT, np.array([c.count for c in closed], np.int64))
 
@@ -112,7 +113,7 @@ def _batch(query: RunningQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
 
     columns = {name: column.to_arrow() for name, column in values.items()}
     columns[REVISION] = pa.array([c.revision for c in closed], pa.int32())
-    for output in query.query.outputs:
+    for output in query.outputs:
         if output.name not in columns:
             columns[output.name] = evaluate(output.expr, lookup, len(closed)).to_arrow()
     return pa.RecordBatch.from_pydict(columns)

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from optimizer.errors import Unavailable
 from runtime.connectors.base import Sink
 from runtime.connectors.registry import make_sink
+from runtime.crashpoints import reach
 from runtime.results import ResultLog
 from runtime.state import State
 
@@ -25,8 +29,15 @@ logger = logging.getLogger("ajoin.delivery")
 class Delivery:
     """Owned by the engine's thread."""
 
-    def __init__(self, marker: Path, results: ResultLog, allowed_roots: tuple[Path, ...]) -> None:
-        self._marker, self._results, self._roots = marker, results, allowed_roots
+    def __init__(
+        self,
+        marker: Path,
+        results: ResultLog,
+        allowed_roots: tuple[Path, ...],
+        save: Callable[[bytes], object] | None = None,
+    ) -> None:
+        """`save`: puts the marker somewhere else too. If that fails, more is handed over again after a crash."""
+        self._marker, self._results, self._roots, self._save = marker, results, allowed_roots, save
         self._sinks: dict[tuple[str, int], Sink] = {}
         self._done = int(marker.read_text()) if marker.exists() else 0
         self._failing = False
@@ -39,12 +50,23 @@ class Delivery:
         before = self._done
         while self._done < state.epoch and self._hand_over(state, self._done + 1):
             self._done += 1
+        self._let_go(state)
         if self._done != before or not self._marker.exists():
             temporary = self._marker.with_suffix(".tmp")
             temporary.write_text(str(self._done))
+            reach("delivery.written")
             os.replace(temporary, self._marker)
+            reach("delivery.marked")
+            if self._save is not None:
+                with suppress(Unavailable):
+                    self._save(str(self._done).encode())
+
+    def owes(self, state: State, epoch: int) -> bool:
+        """Does a sink still wait for this epoch's rows?"""
+        return epoch > self._done and any(r.sinks for r in state.queries.values())
 
     def _hand_over(self, state: State, epoch: int) -> bool:
+        reach("delivery.begun")
         for batch in self._results.by_query(epoch, state.segments.get(epoch, ())):
             record = state.queries.get(batch.uid)
             for number, spec in enumerate(record.sinks if record else ()):
@@ -53,6 +75,7 @@ class Delivery:
                     if at not in self._sinks:
                         self._sinks[at] = make_sink(spec, allowed_roots=self._roots)
                     self._sinks[at].write(batch.uid.rpartition("#")[0], epoch, batch.table)
+                    reach("delivery.sink")
                 except Exception as e:
                     if not self._failing:
                         logger.warning(
@@ -62,6 +85,11 @@ class Delivery:
                     return False
         self._failing = False
         return True
+
+    def _let_go(self, state: State) -> None:
+        """Sinks of queries that are gone; should one be needed after all, it is made again."""
+        for at in [a for a in self._sinks if a[0] not in state.queries or not state.queries[a[0]].running]:
+            self._sinks.pop(at).close()
 
     def close(self) -> None:
         for sink in self._sinks.values():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from optimizer.plan import changelog_set
@@ -23,6 +23,7 @@ from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
 from runtime.connectors.base import DeadLetter, Source
 from runtime.coordinator import advanced
+from runtime.crashpoints import reach
 from runtime.events import EpochCommitted, EpochPlanned, StreamProgress
 from runtime.executor import Executor
 from runtime.operators.inputs import Directory
@@ -72,15 +73,19 @@ class EpochRun:
         views = self._transition(transition)
         if transition.views or transition.outputs:
             self.seconds["transition"] = time.perf_counter() - began
+            reach("epoch.transition")
         self._source_stage()
+        reach("epoch.source")
         segments: list[Segment] = []
         for number, level in enumerate(self.physical.levels):
             for report in self._join_stage(f"join {number + 1}", level, None, emit=True):
                 segments += [report.segment] if report.segment else []
+            reach("epoch.join")
         progress, letters = self.progress()
         deltas = counts.summed(r.counts for r in self.joins)
         closed = self._close_windows(progress, deltas)
         segments += [closed] if closed else []
+        reach("epoch.counted")
         known = self.state.joined.keys()
         return EpochCommitted(
             self.planned.epoch,
@@ -109,12 +114,10 @@ class EpochRun:
             for bucket, view in self.executor.run("rebuild views", run_rebuild, shared, transition.views):
                 views = changed.setdefault(bucket, {(v.leaf, v.group): v for v in self.open[bucket].views})
                 views[(view.leaf, view.group)] = view
+            reach("epoch.views")
         for bucket, views in changed.items():
             ref = self.open[bucket]
-            self.open[bucket] = SourceRef(
-                ref.id, ref.stream, ref.epoch, ref.file, ref.rows, ref.bytes, ref.min_slice, ref.max_slice,
-                tuple(views.values()),
-            )  # fmt: skip
+            self.open[bucket] = replace(ref, views=tuple(views.values()))
         for level in self.physical.levels:
             if any((j.name, o.key) in transition.outputs for j in level for o in j.outputs):
                 self._join_stage("rebuild joins", level, transition.outputs, emit=False)
@@ -148,11 +151,19 @@ class EpochRun:
             self.physical,
             self.store,
             f"{self.instance}/{self.physical.version}",
-            self._floors(),
+            self.source_floors(),
             self.sharing == "off",
+            {g: tuple(self.state.plan.slots(g).values()) for g in self.state.plan.groups}
+            if self.sharing == "off"
+            else {},
         )
 
-    def _floors(self) -> tuple[tuple[int, int, int], ...]:
+    def rebuild_joined(self) -> tuple[JoinedRef, ...]:
+        """All joined buckets anew from the source buckets, without delivering anything (runtime.repair)."""
+        self._transition(Transition((), frozenset(self.physical.uses), tuple(self.joined)))
+        return tuple(self.joined.values())
+
+    def source_floors(self) -> tuple[tuple[int, int, int], ...]:
         """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
         schemas = {name: st.schema for name, st in self.state.streams.items()}
         can_idle = {name for name, schema in schemas.items() if schema.idle_timeout_ms is not None}

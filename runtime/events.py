@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from optimizer.plan import RunningQuery
 from optimizer.types import StreamSchema
-from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.buckets.refs import JoinedRef, Origin, SourceRef, ViewRef
 from runtime.codec import register
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.operators.segment import Segment, SegmentEntry
@@ -96,7 +96,21 @@ class EpochCommitted:
     counts: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
 
-Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted
+@dataclass(frozen=True, slots=True)
+class BucketsRepaired:
+    """Written when what was lost is in place again: damaged source buckets with what replaces them (None: nobody needs
+    them any more), joined buckets that were thrown away, and those made instead.
+    """
+
+    next_bucket: int
+    next_source: int
+    sources: tuple[tuple[int, SourceRef | None], ...]
+    stale: tuple[int, ...]
+    joined: tuple[JoinedRef, ...]
+
+
+Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted | BucketsRepaired
 
 register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
-register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, ViewRef, JoinedRef, Segment, SegmentEntry)
+register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment, SegmentEntry)
+register(BucketsRepaired)

@@ -32,7 +32,7 @@ from typing import Any, Literal, TypeVar
 import numpy.typing as npt
 
 from optimizer.errors import InternalError
-from runtime.buckets.file import BucketFile, Buckets, BucketStore, pack, parse, put
+from runtime.buckets.file import BucketFile, Buckets, BucketStore, pack, parse, put, unreadable
 from runtime.executor import Broadcast, Executor
 from runtime.outbox import Posted, outbox, post
 
@@ -83,6 +83,11 @@ class ValueStore(BucketStore):
             self._forget(name)
         super().drop(name)
 
+    def forget(self, name: str) -> None:
+        with self._lock:
+            self._forget(name)
+        super().forget(name)
+
     def close(self) -> None:
         """Withdraw everything from the executors; the files stay."""
         with self._lock:
@@ -94,20 +99,22 @@ class ValueStore(BucketStore):
         if not names:
             return
         pieces: list[bytes] = []
+        places: dict[str, Place] = {}
         number, at = self._next, 0
         for name in names:
             data = self._bytes(name)
-            self._sent[name] = (number, at, len(data))
+            places[name] = (number, at, len(data))
             pieces += [data, b"\0" * (-len(data) % _ALIGN)]
             at += len(data) + len(pieces[-1])
         self._parcels[number] = _Parcel(self._broadcast(pieces), at, set(names))
+        self._sent |= places  # only now: a file that cannot be read must not leave half a parcel
         self._next += 1
 
     def _bytes(self, name: str) -> bytes:
         try:
             return (self.directory / name).read_bytes()
         except OSError as e:
-            raise InternalError(f"bucket file {name} cannot be opened: {e}", reason="BUCKET_MISSING") from e
+            raise unreadable(name, e) from e
 
     def _forget(self, name: str) -> None:
         place = self._sent.pop(name, None)

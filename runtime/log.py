@@ -5,6 +5,8 @@ the coordinator is the fold of this log, so recovery is reading it. Now and then
 snapshot (`snapshot-N.json`, renamed into place) and a new log file is begun; recovery then reads the newest snapshot
 and the log after it.
 
+With a durable tier, snapshots and records go there first and come here second (`follow`): see runtime.durable.
+
 A torn last line (the machine died while writing it) was never acknowledged and is cut off. A damaged line anywhere
 else is an error: the platform would rather not start than start with a hole.
 """
@@ -18,12 +20,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from optimizer.errors import FailedPrecondition, InternalError
+from runtime.crashpoints import reach
 from runtime.outage import as_outage
 
-FORMAT = 1
+FORMAT = 2
 
 
 class StateLock:
@@ -46,6 +49,16 @@ class StateLock:
         self._file.close()
 
 
+class Objects(Protocol):
+    """The same log somewhere else: `number` counts snapshots, `sequence` the records after one."""
+
+    def append(self, number: int, sequence: int, line: str) -> None: ...
+
+    def snapshot(self, number: int, line: str) -> None: ...
+
+    def tidy(self, number: int) -> None: ...
+
+
 class Log:
     """Append-only records. Owned by the engine's thread."""
 
@@ -65,7 +78,13 @@ class Log:
         self._number = max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
         self._tidy()
         self._file: TextIO | None = None
+        self._objects: Objects | None = None
         self.since_snapshot = 0
+
+    def follow(self, objects: Objects, number: int) -> None:
+        """From the next snapshot on, which must come first, nothing is written here that is not there already."""
+        self.close()
+        self._objects, self._number = objects, max(number, self._number)
 
     def read(self) -> tuple[Any | None, list[Any]]:
         """(snapshot, records after it)."""
@@ -85,18 +104,30 @@ class Log:
 
     def append(self, record: Any) -> None:
         """On disk when this returns."""
+        line = _line(record)
+        if self._objects is not None:
+            self._objects.append(self._number, self.since_snapshot, line)
         if self._file is None:
             self._file = open(self._path, "a", encoding="utf-8")
             _sync_directory(self.directory)
         size = os.fstat(self._file.fileno()).st_size
+        reach("log.append.before")
         try:
-            self._file.write(_line(record))
+            reach("log.append.torn", lambda: self._tear(line))
+            self._file.write(line)
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as e:
             self._take_back(size)
             raise as_outage(e) or e from e
+        reach("log.append.after")
         self.since_snapshot += 1
+
+    def _tear(self, line: str) -> None:
+        """What a process leaves that dies while it writes."""
+        assert self._file is not None
+        self._file.write(line[: len(line) // 2])
+        self._file.flush()
 
     def _take_back(self, size: int) -> None:
         """A record that is not wholly on disk was never written; its beginning must not stand before the next one."""
@@ -108,16 +139,23 @@ class Log:
 
     def snapshot(self, state: Any) -> None:
         """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""
-        temporary = self.directory / "snapshot.tmp"
+        temporary, line = self.directory / "snapshot.tmp", _line(state)
+        if self._objects is not None:
+            self._objects.snapshot(self._number + 1, line)
         with open(temporary, "w", encoding="utf-8") as f:
-            f.write(_line(state))
+            f.write(line)
             f.flush()
             os.fsync(f.fileno())
+        reach("snapshot.written")
         os.replace(temporary, self.directory / f"snapshot-{self._number + 1}.json")
+        reach("snapshot.renamed")
         _sync_directory(self.directory)
         self.close()
         self._number, self.since_snapshot = self._number + 1, 0
         self._tidy()
+        if self._objects is not None:
+            self._objects.tidy(self._number)
+        reach("snapshot.tidied")
 
     def _tidy(self) -> None:
         """Remove everything a newer snapshot has replaced, also what a crash in the middle of this left."""

@@ -33,9 +33,6 @@ IndexKey = tuple[tuple[str, ColumnType], ...]
 OutputKey = tuple[tuple[Leaf, str, ColumnType], ...]
 """The same for a joined bucket, whose columns come from several leaves."""
 
-COUNT = "COUNT"
-"""The sink mode of COUNT(*) queries, beside ROWS and FACTORIZED."""
-
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
@@ -163,14 +160,17 @@ def compile_plan(
     *,
     eager: bool = False,
 ) -> Physical:
-    """`eager`: joined lists are opened at once instead of staying closed (only to be measured against)."""
+    """`eager`: joined lists are opened at once instead of staying closed (only to be measured against).
+
+    The plan of the last epoch may name streams that were deleted since; nobody reads them.
+    """
     exposed, uses = _exposures(plan)
     if eager:
         leaves = {n.name: frozenset(n.leaves) for n in plan.nodes}
         exposed = {(name, key): leaves[name] for name, key in exposed}
     sources = {
         stream: _source(stream, plan, queries, schemas[stream])
-        for stream in sorted({n.leaf.stream for n in plan.sources})
+        for stream in sorted({n.leaf.stream for n in plan.sources} & schemas.keys())
     }
     joins = [_join(node, users, plan, queries, exposed, uses) for node, users in plan.nodes.items()]
     depths = sorted({j.depth for j in joins})
@@ -294,5 +294,5 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
         leaves,
         (*checks, *rq.query.residual),
         rq.query.outputs,
-        COUNT if rq.query.counts else rq.query.emit,
+        rq.query.sink_mode,
     )

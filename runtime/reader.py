@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from optimizer import changelog
 from optimizer.describe import describe
@@ -28,12 +32,32 @@ from runtime.api import (
     ResultBatch,
     StreamInfo,
 )
+from runtime.buckets.refs import BucketRef
 from runtime.connectors.base import Source
 from runtime.coordinator import Coordinator
+from runtime.durable.keeper import Keeper
 from runtime.planner import Planner
 from runtime.pressure import Pressure, lag_ms
+from runtime.result_schema import result_schema
 from runtime.results import ResultLog
 from runtime.state import QueryRecord, State
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How much an opening had to look at: it grows with what is open, not with what ever happened."""
+
+    seconds: float = 0.0
+    records: int = 0
+    buckets: int = 0
+    bytes: int = 0
+
+    def ended(self, s: State, seconds: float) -> Recovery:
+        refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
+        return Recovery(seconds, self.records, len(refs), sum(r.bytes for r in refs))
+
+    def __str__(self) -> str:
+        return f"{self.records} log records, {self.buckets} buckets ({self.bytes:,} bytes) in {self.seconds:.2f} s"
 
 
 class EngineReader:
@@ -43,6 +67,8 @@ class EngineReader:
     planner: Planner
     clock: Callable[[], int]
     _opened: float
+    _recovery: Recovery
+    _keeper: Keeper | None
     _last_epoch_seconds: float
     _results: ResultLog
     _sources: dict[str, Source]
@@ -96,6 +122,10 @@ class EngineReader:
         """The latest query of that id, or the one with that uid."""
         return self._query_info(self.coordinator.record(id, uid))
 
+    def result_schema(self, id: str, uid: str | None = None) -> pa.Schema:
+        """The columns of the query's result log."""
+        return result_schema(self.coordinator.record(id, uid).query.query)
+
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return [p for p in list(self.state.plans) if p.version > after_version]
 
@@ -125,7 +155,9 @@ class EngineReader:
             except FileNotFoundError as missing:
                 if all(epoch in self.state.segments for epoch in segments):
                     raise InternalError(
-                        f"the result log of query {id!r} has lost {missing.filename}", reason="RESULTS_DAMAGED"
+                        f"the result log of query {id!r} has lost {missing.filename}",
+                        reason="RESULTS_DAMAGED",
+                        hint="put the file back from a copy of the state directory, or read on after its epoch",
                     ) from None
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
@@ -192,7 +224,20 @@ class EngineReader:
             backlog={name: gauges.backlog.get(name, 0) for name in sorted(s.streams)},
             throttled=tuple(name for name in gauges.throttled if name in s.streams),
             lag_ms=max((lag for lag in lags if lag is not None), default=None),
+            recovery_seconds=self._recovery.seconds,
+            recovery_records=self._recovery.records,
+            **self._tier_figures(),
         )
+
+    def _tier_figures(self) -> dict[str, Any]:
+        if self._keeper is None:
+            return {}
+        fast = sum(sum(shelf.local().values()) for shelf in self._keeper.shelves.values())
+        return {
+            "fast_bytes": fast,
+            "durable_bytes": self._keeper.durable_bytes(),
+            "upload_seconds": self._keeper.upload_seconds,
+        }
 
     def _query_info(self, r: QueryRecord) -> QueryInfo:
         rq = r.query

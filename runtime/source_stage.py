@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from runtime.buckets.file import BucketStore
+from runtime.buckets.refs import Origin
 from runtime.connectors.base import Read, Source, carried
 from runtime.executor import Executor
 from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
@@ -35,23 +36,32 @@ class SourceStage:
     floors: tuple[tuple[int, int, int], ...] = ()
     separate: bool = False
     """One task per read and query group instead of one per read, as if each query had a job of its own."""
+    members: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The queries of each group, for that."""
 
     def tasks(self, sources: Mapping[str, Source]) -> list[SourceTask]:
         out: list[SourceTask] = []
         for stream, end in sorted(self.ends.items()):
             st = self.streams[stream]
             if end != st.offset:
-                for read in sources[stream].reads(json.loads(st.offset), json.loads(end)):
+                for number, read in enumerate(sources[stream].reads(json.loads(st.offset), json.loads(end))):
                     whole = carried(read) if self.store.by_value else read
-                    out += self._of_read(stream, whole, st.accept_from, len(out))
+                    out += self._of_read(stream, whole, Origin(st.offset, end, number, st.accept_from), len(out))
         return out
 
-    def _of_read(self, stream: str, read: Read, accept_from: int | None, number: int) -> list[SourceTask]:
-        groups: list[int | None] = [None]
-        if self.separate and stream in self.physical.sources:
-            groups = [*sorted({v.group for v in self.physical.sources[stream].views})] or groups
+    def _of_read(self, stream: str, read: Read, origin: Origin, number: int) -> list[SourceTask]:
+        if not (self.separate and stream in self.physical.sources and self.physical.sources[stream].views):
+            return [SourceTask(stream, 2 * (self.first + number), read, origin)]
+        groups = sorted({v.group for v in self.physical.sources[stream].views})
         return [
-            SourceTask(stream, 2 * (self.first + number + i), read, accept_from, group, counts=i == 0)
+            SourceTask(
+                stream,
+                2 * (self.first + number + i),
+                read,
+                replace(origin, queries=self.members.get(group, ())),
+                group,
+                counts=i == 0,
+            )
             for i, group in enumerate(groups)
         ]
 

@@ -8,6 +8,7 @@
     steer.py     ajoin optimize | scale | force order | force groups
     serve.py     ajoin serve
     tokens.py    ajoin token create | list
+    state.py     ajoin state inspect | verify | gc
     replay.py    ajoin replay
     demo.py      ajoin demo
     cluster.py   ajoin cluster-demo | pack
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import typer
 
-from ajoin.cli import cluster, demo, inspect, queries, replay, serve, steer, streams, tail, tokens
+from ajoin.cli import cluster, demo, inspect, queries, replay, serve, state, steer, streams, tail, tokens
 from ajoin.cli.shell import AJoinGroup
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command("optimize")(steer.optimize)
 app.command("scale")(steer.scale)
 app.add_typer(steer.force, name="force")
 app.add_typer(tokens.app, name="token")
+app.add_typer(state.app, name="state")
 app.command("replay")(replay.replay)
 app.command("version")(inspect.version)
 

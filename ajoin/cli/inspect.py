@@ -77,12 +77,20 @@ def _show(now: PlatformStatus) -> None:
         "tuples": f"{now.tuples:,}",
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
+        **_tiers(now),
         "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
-        "up for": f"{now.uptime_seconds:,.0f} s",
+        "up for": f"{now.uptime_seconds:,.0f} s (started in {now.recovery_seconds:.1f} s)",
     }
     for label, value in facts.items():
         console().print(f"[dim]{label + ':':<14}[/]{escape(value)}", soft_wrap=True)
+
+
+def _tiers(now: PlatformStatus) -> dict[str, str]:
+    if not now.durable_bytes:
+        return {}
+    uploaded = f"the last upload took {now.upload_seconds:.2f} s"
+    return {"tiers": f"{size(now.fast_bytes)} here, {size(now.durable_bytes)} durable ({uploaded})"}
 
 
 def size(count: int) -> str:

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from ajoin.cli.shell import ConfigOption, JsonFlag, MasterOption, console, print_json, waiting
 from ajoin.config import Config, Settings, load, parse_assignments
+from optimizer.errors import InternalError
 
 if TYPE_CHECKING:
     from ajoin.platform import Platform
@@ -23,6 +24,9 @@ def serve(
     listen: Annotated[str | None, typer.Option("--listen", help="Address to listen on.", metavar="ADDRESS")] = None,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Everything that survives a restart.", file_okay=False)
+    ] = None,
+    durable: Annotated[
+        str | None, typer.Option("--durable", help="Also survives the loss of this machine.", metavar="URI")
     ] = None,
     spark_master: MasterOption = None,
     partitions: Annotated[int | None, typer.Option("--partitions", help="Join partitions.")] = None,
@@ -44,6 +48,12 @@ def serve(
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
     ] = None,
+    control_topic: Annotated[
+        str | None, typer.Option("--control-topic", help="Kafka topic with create and delete requests.")
+    ] = None,
+    control_brokers: Annotated[
+        str | None, typer.Option("--control-brokers", help="Its brokers, host:port, with commas.")
+    ] = None,
     demo_streams: Annotated[
         bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
     ] = False,
@@ -61,6 +71,7 @@ def serve(
         for key, value in {
             "listen": listen,
             "state_dir": state_dir,
+            "durable": durable,
             "spark_master": spark_master,
             "partitions": partitions,
             "batch_interval": batch_interval,
@@ -70,6 +81,8 @@ def serve(
             "tls_client_ca": tls_client_ca,
             "token_file": token_file,
             "insecure": insecure,
+            "control_topic": control_topic,
+            "control_brokers": control_brokers,
             "verbose": verbose,
             "log_level": log_level,
         }.items()
@@ -91,12 +104,16 @@ def _print(config: Config, as_json: bool) -> None:
 
 def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin import launch
+    from ajoin.control_topic import ControlTopic
+    from ajoin.control_topic import from_settings as control_from_settings
+    from ajoin.engine_thread import State
     from ajoin.metrics import MetricsServer
     from ajoin.service import serve as serve_until_told
     from ajoin.service.security import from_settings
 
     launch.configure_logging(settings)
     security = from_settings(settings)  # before Spark is started: it may say no
+    control = control_from_settings(settings)
 
     def ready(address: str) -> None:
         if as_json:
@@ -109,13 +126,17 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
         running.enter_context(leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
-            say(f"recovering from {settings.state_dir}")
+            say(f"recovering from {settings.durable or settings.state_dir}")
             platform = running.enter_context(launch.platform(settings, executor))
-        if settings.metrics_port:
-            running.enter_context(MetricsServer(platform, settings.metrics_host, settings.metrics_port))
         if demo_streams:
             _create_demo_streams(platform)
+        topic = None if control is None else running.enter_context(ControlTopic(platform, control))
+        if settings.metrics_port:
+            more = topic.metrics if topic is not None else list
+            running.enter_context(MetricsServer(platform, settings.metrics_host, settings.metrics_port, more))
         serve_until_told(platform, settings.listen, ready, security)
+        if platform.state == State.FAILED:  # what was committed could be read until now; the exit code tells the rest
+            raise InternalError(platform.status().message, reason="PLATFORM_FAILED")
         if not as_json:
             console().print("stopped")
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
+from rich.markup import escape
 
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import GrowingTable
@@ -45,6 +46,7 @@ def tail(
     table: GrowingTable | None = None
     with client(server) as ajoin:
         info = ajoin.query(query, uid=uid)
+        schema = ajoin.result_schema(query, uid=info.uid)
         for item in ajoin.subscribe(query, start=begin.value, cursor=place, uid=info.uid, follow=follow):
             rows = expand(item.table)
             if left is not None:
@@ -59,7 +61,8 @@ def tail(
             if left == 0:
                 return
     if table is None and not as_json:
-        console(stderr=True).print("[dim]no rows[/]")
+        columns = ", ".join(expand(schema.empty_table()).schema.names)
+        console(stderr=True).print(f"[dim]no rows; the columns are {escape(columns)}[/]", soft_wrap=True)
 
 
 def cells(rows: pa.Table) -> list[tuple[object, ...]]:

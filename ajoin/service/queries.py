@@ -63,7 +63,8 @@ class QueryService(rpc.QueryServiceServicer):
         require("query_id", request.query_id)
         scope = caller().scope
         info = self._platform.query(scope.full(request.query_id), scope.full(request.uid) or None)
-        return pb.GetQueryResponse(query=_shown(info))
+        schema = self._platform.result_schema(info.id, info.uid)
+        return pb.GetQueryResponse(query=_shown(info), arrow_schema=schema.serialize().to_pybytes())
 
     async def ListQueries(self, request: pb.ListQueriesRequest, context: Any) -> pb.ListQueriesResponse:
         size = clamp("page_size", request.page_size, default=100, most=1000)

@@ -136,6 +136,11 @@ class GetStatusResponse(_message.Message):
     BACKLOG_FIELD_NUMBER: _builtins.int
     THROTTLED_FIELD_NUMBER: _builtins.int
     LAG_MS_FIELD_NUMBER: _builtins.int
+    RECOVERY_SECONDS_FIELD_NUMBER: _builtins.int
+    RECOVERY_RECORDS_FIELD_NUMBER: _builtins.int
+    FAST_BYTES_FIELD_NUMBER: _builtins.int
+    DURABLE_BYTES_FIELD_NUMBER: _builtins.int
+    UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -166,6 +171,16 @@ class GetStatusResponse(_message.Message):
     """Seconds from the beginning of reading the last epoch's tuples until its rows were committed."""
     lag_ms: _builtins.int
     """The most milliseconds a stream's watermark trails the clock. Absent: no event time is wall-clock time."""
+    recovery_seconds: _builtins.float
+    """Seconds the last start took, until the state was whole again."""
+    recovery_records: _builtins.int
+    """Log records that start had to read, with the snapshot."""
+    fast_bytes: _builtins.int
+    """Bytes in the state directory, if there is a durable tier besides it."""
+    durable_bytes: _builtins.int
+    """Bytes in the durable tier. 0: there is none."""
+    upload_seconds: _builtins.float
+    """Seconds the last epoch took to upload what it made to the durable tier."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds spent so far, by stage ("source", "join", "sink", ...)."""
@@ -199,10 +214,15 @@ class GetStatusResponse(_message.Message):
         backlog: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         throttled: _abc.Iterable[_builtins.str] | None = ...,
         lag_ms: _builtins.int | None = ...,
+        recovery_seconds: _builtins.float = ...,
+        recovery_records: _builtins.int = ...,
+        fast_bytes: _builtins.int = ...,
+        durable_bytes: _builtins.int = ...,
+        upload_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "rows", b"rows", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015

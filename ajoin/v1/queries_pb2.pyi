@@ -389,6 +389,9 @@ class GetQueryResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
+    ARROW_SCHEMA_FIELD_NUMBER: _builtins.int
+    arrow_schema: _builtins.bytes
+    """The columns of its rows: an Arrow schema as an IPC message. The batches it delivers have the same."""
     @_builtins.property
     def query(self) -> Global___Query:
         """The query as of the last committed epoch."""
@@ -397,10 +400,11 @@ class GetQueryResponse(_message.Message):
         self,
         *,
         query: Global___Query | None = ...,
+        arrow_schema: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_schema", b"arrow_schema", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,11 +1,16 @@
 """One file per bucket: a JSON header and 64-byte aligned arrays, opened by memory-mapping.
 
-    magic (8) | header length (8) | header JSON | padding | array | padding | array | ...
+    magic (8) | header length (8) | checksum (8) | header JSON | padding | array | padding | array | ...
 
 All Python workers of a node share the pages; opening copies and parses nothing but the header. A file is written
 under a temporary name and renamed into place, so it exists completely or not at all, and a second attempt of the same
 task writes the same thing again. Files are never changed, so anything opened stays valid, even after the name is
 deleted. The same bytes can also travel (`pack`, `parse`): see runtime.exchange.
+
+A file that is not what its writer wrote is never used: the checksum in front covers length and header, the header has
+one per array, which is checked when the array is first looked at (runtime.buckets.checked), and the file must be
+exactly as long as its header says. Only the padding may change unnoticed; nobody reads it. What is wrong is raised as
+BUCKET_MISSING or BUCKET_DAMAGED with the file's name, and runtime.repair takes it from there.
 """
 
 from __future__ import annotations
@@ -14,19 +19,26 @@ import io
 import json
 import mmap
 import os
+import resource
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from optimizer.errors import InternalError
+from runtime.buckets.checked import Checked, Placed, checksum, damaged
+from runtime.crashpoints import reach
 
-MAGIC = b"AJBUCK01"
+MAGIC = b"AJBUCK02"
+_PREFIX = 24
 _ALIGN = 64
+_CHUNK = 1 << 20
+_SWEEP_AFTER = 64
 
 
 class BucketFile:
@@ -35,7 +47,7 @@ class BucketFile:
 
     __slots__ = ("arrays", "derived", "meta", "name")
 
-    def __init__(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, name: str, meta: Mapping[str, Any], arrays: Checked) -> None:
         self.name = name
         self.meta = meta
         self.arrays = arrays
@@ -43,7 +55,7 @@ class BucketFile:
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in self.arrays.values())
+        return self.arrays.nbytes
 
 
 class Buckets(Protocol):
@@ -66,7 +78,9 @@ def write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[
     temporary = _temporary(path)
     with open(temporary, "wb") as out:
         size = _lay_out(out, meta, arrays)
+    reach("bucket.written")
     os.replace(temporary, path)
+    reach("bucket.renamed")
     return size
 
 
@@ -74,7 +88,9 @@ def put(path: Path, data: bytes) -> None:
     """Bytes that were packed somewhere else, as atomically as `write`."""
     temporary = _temporary(path)
     temporary.write_bytes(data)
+    reach("bucket.written")
     os.replace(temporary, path)
+    reach("bucket.renamed")
 
 
 def _temporary(path: Path) -> Path:
@@ -83,49 +99,113 @@ def _temporary(path: Path) -> Path:
 
 
 def _lay_out(out: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-    directory: list[tuple[str, str, list[int], int]] = []
+    directory: list[tuple[str, str, list[int], int, int]] = []
+    buffers: list[memoryview | bytes] = []
     at = 0
     for name, array in arrays.items():
-        at = -(-at // _ALIGN) * _ALIGN
-        directory.append((name, array.dtype.str, list(array.shape), at))
+        at = _aligned(at)
+        data = np.ascontiguousarray(array).data if array.size else b""
+        directory.append((name, array.dtype.str, list(array.shape), at, checksum(data)))
+        buffers.append(data)
         at += array.nbytes
     header = json.dumps({"meta": meta, "arrays": directory}, separators=(",", ":")).encode()
-    base = -(-(16 + len(header)) // _ALIGN) * _ALIGN
-    out.write(MAGIC + len(header).to_bytes(8, "little") + header)
-    for (_, _, _, offset), array in zip(directory, arrays.values(), strict=True):
+    base = _aligned(_PREFIX + len(header))
+    length = len(header).to_bytes(8, "little")
+    out.write(MAGIC + length + checksum(length + header).to_bytes(8, "little") + header)
+    for (_, _, _, offset, _), data in zip(directory, buffers, strict=True):
         out.write(b"\0" * (base + offset - out.tell()))
-        out.write(np.ascontiguousarray(array).data if array.size else b"")
+        out.write(data)
     return out.tell()
+
+
+def _aligned(at: int) -> int:
+    return -(-at // _ALIGN) * _ALIGN
 
 
 def read(path: Path) -> BucketFile:
     try:
         with open(path, "rb") as f:
+            if not os.fstat(f.fileno()).st_size:
+                raise damaged(path.name, "it is empty")
             mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as e:
-        raise InternalError(f"bucket file {path.name} cannot be opened: {e}", reason="BUCKET_MISSING") from e
+    except OSError as e:
+        raise unreadable(path.name, e) from e
     return parse(path.name, memoryview(mapped))
 
 
 def parse(name: str, data: memoryview) -> BucketFile:
     """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied."""
-    if data[:8] != MAGIC:
-        raise InternalError(f"{name} is not a bucket file", reason="BUCKET_DAMAGED")
-    length = int.from_bytes(data[8:16], "little")
-    base = -(-(16 + length) // _ALIGN) * _ALIGN
-    arrays = {}
+    meta, places = _directory(name, len(data), lambda at, length: bytes(data[at : at + length]))
+    return BucketFile(name, meta, Checked(name, data, places))
+
+
+def verify(path: Path) -> None:
+    """Read the whole file and raise BUCKET_MISSING or BUCKET_DAMAGED if it is not what was written.
+
+    By ordinary reads and not through a mapping: there a disk that cannot read would end the process with a signal.
+    """
     try:
-        header = json.loads(bytes(data[16 : 16 + length]))
-        for key, dtype, shape, offset in header["arrays"]:
-            count = int(np.prod(shape)) if shape else 1
-            arrays[key] = (
-                np.frombuffer(data, np.dtype(dtype), count, base + offset).reshape(shape)
-                if count
-                else np.empty(shape, np.dtype(dtype))
-            )
-        return BucketFile(name, header["meta"], arrays)
+        with open(path, "rb") as f:
+
+            def take(at: int, length: int) -> bytes:
+                f.seek(at)
+                return f.read(length)
+
+            _, places = _directory(path.name, os.fstat(f.fileno()).st_size, take)
+            for name, place in places.items():
+                found, left = xxhash.xxh3_64(), place.nbytes
+                f.seek(place.at)
+                while left and (piece := f.read(min(left, _CHUNK))):
+                    found.update(piece)
+                    left -= len(piece)
+                if found.intdigest() != place.checksum:
+                    raise damaged(path.name, f"the checksum of array {name!r} does not match")
+    except OSError as e:
+        raise unreadable(path.name, e) from e
+
+
+def _directory(name: str, size: int, take: Callable[[int, int], bytes]) -> tuple[Mapping[str, Any], dict[str, Placed]]:
+    """The header: what the writer said, and where the arrays are. `take` reads (place, length) of the `size` bytes."""
+    prefix = take(0, _PREFIX)
+    if prefix[:8] != MAGIC:
+        raise damaged(name, "it does not begin like a bucket file of this version")
+    length = int.from_bytes(prefix[8:16], "little")
+    if len(prefix) < _PREFIX or _PREFIX + length > size:
+        raise damaged(name, f"its header does not fit into its {size} bytes")
+    text = take(_PREFIX, length)
+    if checksum(prefix[8:16] + text).to_bytes(8, "little") != prefix[16:]:
+        raise damaged(name, "the checksum of its header does not match")
+    base, end = _aligned(_PREFIX + length), _PREFIX + length
+    places: dict[str, Placed] = {}
+    try:
+        header = json.loads(text)
+        for key, dtype, shape, offset, digest in header["arrays"]:
+            place = places[key] = Placed(np.dtype(dtype), tuple(shape), base + offset, digest)
+            end = max(end, place.at + place.nbytes)
+        meta = header["meta"]
     except (ValueError, TypeError, KeyError) as e:
-        raise InternalError(f"bucket file {name} is damaged: {e}", reason="BUCKET_DAMAGED") from e
+        raise damaged(name, f"its header cannot be understood: {e}") from e
+    if end != size:
+        raise damaged(name, f"it has {size} bytes instead of {end}")
+    return meta, places
+
+
+def unreadable(name: str, error: OSError) -> InternalError:
+    if isinstance(error, FileNotFoundError):
+        return InternalError(f"bucket file {name} is missing", reason="BUCKET_MISSING")
+    return damaged(name, f"it cannot be read: {error}")
+
+
+_Identity = tuple[int, int, int]
+
+
+def _identity(path: str) -> _Identity:
+    """(inode, length, time of the last change); what cannot be found is identical to nothing that can."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (-1, -1, -1)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class BucketStore:
@@ -135,8 +215,10 @@ class BucketStore:
 
     def __init__(self, directory: Path, cached: int = 4096) -> None:
         self.directory = directory
-        self._limit = cached
-        self._open: OrderedDict[str, BucketFile] = OrderedDict()
+        self._prefix = f"{directory}{os.sep}"
+        self._limit = min(cached, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)  # a mapping holds its file open
+        self._opened = 0
+        self._open: OrderedDict[str, tuple[_Identity, BucketFile]] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _shared_store, (str(self.directory),)
@@ -147,14 +229,42 @@ class BucketStore:
         return size
 
     def open(self, name: str) -> BucketFile:
-        found = self._open.get(name)
-        if found is None:
-            found = self._open[name] = read(self.directory / name)
-            if len(self._open) > self._limit:
-                self._open.popitem(last=False)
-        else:
+        """A cached file is used while the name still means the same file: if somebody cut, changed or removed it, or
+        it was fetched again, that is noticed here, for the price of one system call."""
+        now = _identity(f"{self._prefix}{name}")
+        cached = self._open.get(name)
+        if cached is not None and cached[0] == now:
             self._open.move_to_end(name)
+            return cached[1]
+        found = read(self.directory / name)
+        self._open[name] = (now, found)
+        if len(self._open) > self._limit:
+            self._open.popitem(last=False)
+        self._opened += 1
+        if self._opened > _SWEEP_AFTER + len(self._open) // 2:
+            self._sweep()
         return found
+
+    def _sweep(self) -> None:
+        """Let go of files that were dropped meanwhile. Nobody tells a worker process, and as long as it has them mapped
+        they use room on the disk and file handles. Costs one look per open file for every half of them that is new."""
+        self._opened = 0
+        for name in [n for n in self._open if self._is_gone(n)]:
+            del self._open[name]
+
+    def _is_gone(self, name: str) -> bool:
+        return not os.path.exists(f"{self._prefix}{name}")
+
+    def verify(self, name: str) -> None:
+        verify(self.directory / name)
+
+    def refetch(self, name: str) -> bool:
+        """Bring a damaged or missing file back from somewhere else; here there is no such place."""
+        return False
+
+    def forget(self, name: str) -> None:
+        """Trust no copy of this file that is open or was sent somewhere; the file itself stays."""
+        self._open.pop(name, None)
 
     def for_tasks(self, names: Iterable[str]) -> Buckets:
         """What the tasks of a stage get, which will open no other buckets than these."""

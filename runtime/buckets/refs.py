@@ -26,6 +26,25 @@ class ViewRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a source bucket's tuples came from, so that they can be read once more if its files are lost.
+
+    The epoch's range of offsets on that stream (JSON texts), the number of the read within the range, and the event
+    time from which tuples were accepted. `tuples` and `times`: how many were accepted and the checksum of their event
+    times; a source that brings something else no longer has them. `queries`: whose bits the bucket holds, if sharing is
+    off and every group has buckets of its own; None: everybody's.
+    """
+
+    start: str
+    end: str
+    read: int
+    accept_from: int | None
+    queries: tuple[str, ...] | None = None
+    tuples: int = 0
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRef:
     """A source bucket: the tuples of one read of one epoch that some query wants. Slices are event times."""
 
@@ -38,6 +57,12 @@ class SourceRef:
     min_slice: int
     max_slice: int
     views: tuple[ViewRef, ...]
+    origin: Origin
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Its own file and those of views that were made anew."""
+        return frozenset((self.file, *(v.file for v in self.views)))
 
     def view(self, leaf: Leaf, group: int) -> ViewRef | None:
         return next((v for v in self.views if v.leaf == leaf and v.group == group), None)

@@ -19,6 +19,7 @@ from runtime.buckets.file import BucketFile
 from runtime.columns import ColumnData, strings_from
 from runtime.kernels import csr
 from runtime.kernels.csr import Csr
+from runtime.kernels.sets import alike
 from runtime.physical import IndexKey
 from runtime.querysets import Words
 
@@ -78,7 +79,7 @@ def get_times(file: BucketFile, name: str) -> npt.NDArray[np.int64]:
 
 
 def put_sets(arrays: Arrays, name: str, sets: Words) -> None:
-    if len(sets) and (sets == sets[0]).all():
+    if alike(sets):
         arrays[f"{name}:all"] = np.concatenate((sets[0], np.array([len(sets)], np.uint64)))
     else:
         arrays[name] = sets
@@ -143,7 +144,7 @@ def key_name(key: IndexKey) -> str:
 
 
 class View:
-    """`rows[item]` is the item's row in the bucket's columns; `sets[item]` its query set."""
+    """`rows[item]` is the item's row in the bucket's columns, `sets[item]` its query set."""
 
     def __init__(self, file: BucketFile, leaf: Leaf, group: int) -> None:
         self._file = file
@@ -151,9 +152,14 @@ class View:
         self.sets = get_sets(file, f"{self._prefix}sets")
 
     @property
+    def every(self) -> bool:
+        """Has the view every row of the bucket, so that item i is row i?"""
+        return f"{self._prefix}rows" not in self._file.arrays
+
+    @property
     def rows(self) -> npt.NDArray[np.int32]:
         found: npt.NDArray[np.int32] | None = self._file.arrays.get(f"{self._prefix}rows")
-        if found is None:  # the view has every row of the bucket
+        if found is None:
             found = self._file.derived.get(f"{self._prefix}rows")
             if found is None:
                 found = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)

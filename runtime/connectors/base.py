@@ -11,9 +11,10 @@ A sink runs on the driver after the epoch is committed to the result log; it may
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -96,6 +97,30 @@ class Source(Protocol):
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
         ...
+
+
+class Mirror(Protocol):
+    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
+
+    def names(self) -> Sequence[str]: ...
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def put_file(self, name: str, path: Path) -> None: ...
+
+    def get(self, name: str) -> bytes: ...
+
+    def fetch(self, name: str, path: Path) -> None: ...
+
+    def discard(self, names: Iterable[str]) -> None: ...
+
+
+@runtime_checkable
+class Mirrored(Protocol):
+    """A source whose directory must survive. `mirror` is called once, before anything else: what only one side has, the
+    other gets; afterwards everything is there before it is here. `offset`: where the stream stands."""
+
+    def mirror(self, to: Mirror, offset: Offset) -> None: ...
 
 
 class Sink(Protocol):

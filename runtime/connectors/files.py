@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optimizer.types import StreamSchema
-from runtime.connectors.base import Loaded, Offset, Read
+from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
-from runtime.connectors.storage import sync_directory
+from runtime.connectors.storage import sync_directory, write_atomically
 
 OPTIONS = (
     Option("path", "a directory on the machine that runs the platform", required=True),
@@ -40,6 +40,7 @@ OPTIONS = (
 )
 
 _LOG = logging.getLogger(__name__)
+_CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,9 @@ class FilesSource:
         self._config = config
         self._ledger = _Ledger(state_dir / "files.ledger")
         self._left = 0
+
+    def mirror(self, to: Mirror, offset: Offset) -> None:
+        self._ledger.mirror(to)
 
     def initial(self) -> Offset:
         return 0
@@ -140,12 +144,13 @@ class FilesSource:
 
 
 class _Ledger:
-    """Lines [name, size], each written and synced before `append` returns."""
+    """Lines [name, size], each written and synced before `append` returns. A mirror has them in objects of `_CHUNK`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.entries: list[tuple[str, int]] = []
         self.names: set[str] = set()
+        self._mirror: Mirror | None = None
         if path.exists():
             raw = path.read_bytes()
             whole = raw[: raw.rfind(b"\n") + 1]
@@ -155,12 +160,29 @@ class _Ledger:
             if len(whole) < len(raw):
                 os.truncate(path, len(whole))
 
+    def mirror(self, to: Mirror) -> None:
+        theirs = b"".join(to.get(name) for name in to.names())
+        if not theirs:
+            self._put(to, 0, self.entries)
+        elif theirs != _lines(self.entries):
+            write_atomically(self._path, lambda file: file.write(theirs))
+            self.entries, self.names = [], set()
+            for line in theirs.splitlines():
+                self._remember(*json.loads(line))
+        self._mirror = to
+
+    def _put(self, to: Mirror, known: int, entries: Sequence[tuple[str, int]]) -> None:
+        for at in range(known // _CHUNK * _CHUNK, len(entries), _CHUNK):
+            to.put(f"ledger-{at // _CHUNK:08d}", _lines(entries[at : at + _CHUNK]))
+
     def append(self, files: Sequence[tuple[str, int]]) -> None:
         if not files:
             return
+        if self._mirror is not None:
+            self._put(self._mirror, len(self.entries), [*self.entries, *files])
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path, "ab") as file:
-            file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in files))
+            file.write(_lines(files))
             file.flush()
             os.fsync(file.fileno())
         if not self.entries:
@@ -171,6 +193,10 @@ class _Ledger:
     def _remember(self, name: str, size: int) -> None:
         self.entries.append((name, size))
         self.names.add(name)
+
+
+def _lines(entries: Sequence[tuple[str, int]]) -> bytes:
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,23 @@ def admin(connection: Connection, timeout_ms: int) -> Iterator[Any]:
         yield client
 
 
+def new_consumer(connection: Connection, timeout_ms: int) -> Any:
+    return library().KafkaConsumer(
+        **connection.arguments,
+        group_id=None,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+        check_crcs=can_check_crcs(),
+        allow_auto_create_topics=False,
+        fetch_max_wait_ms=20,
+        max_partition_fetch_bytes=4 << 20,
+        bootstrap_timeout_ms=timeout_ms,
+        reconnect_backoff_max_ms=1000,
+        metrics_enabled=False,
+    )
+
+
 @contextmanager
 def consumer(connection: Connection, timeout_ms: int) -> Iterator[Any]:
     """Reads what is committed, without a group: offsets belong to the epoch log.
@@ -239,21 +256,5 @@ def consumer(connection: Connection, timeout_ms: int) -> Iterator[Any]:
     hold up the next read that borrows this client.
     """
 
-    def make() -> Any:
-        return library().KafkaConsumer(
-            **connection.arguments,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            check_crcs=can_check_crcs(),
-            allow_auto_create_topics=False,
-            fetch_max_wait_ms=20,
-            max_partition_fetch_bytes=4 << 20,
-            bootstrap_timeout_ms=timeout_ms,
-            reconnect_backoff_max_ms=1000,
-            metrics_enabled=False,
-        )
-
-    with borrow("consumer", connection, make) as client:
+    with borrow("consumer", connection, lambda: new_consumer(connection, timeout_ms)) as client:
         yield client

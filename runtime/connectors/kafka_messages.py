@@ -30,6 +30,7 @@ from optimizer.types import StreamSchema
 from runtime.connectors.base import DeadLetter, Loaded, arrow_schema
 from runtime.connectors.decode import conform_table, decode_rows
 from runtime.connectors.formats import parse_json_lines
+from runtime.connectors.kafka_batches import Packed
 from runtime.connectors.values import dead_letter
 
 FORMATS = ("json", "arrow")
@@ -79,11 +80,9 @@ def _json(values: Sequence[bytes | None], offsets: Sequence[int], schema: Stream
 
 
 def _fast_json(values: Sequence[bytes | None], schema: StreamSchema) -> pa.Table | None:
-    for value in values:
-        if value is None or value[:1] != b"{" or value[-1:] != b"}":
-            return None
-    data = b"\n".join(values)  # type: ignore[arg-type]
-    if data.count(b"\n") != len(values) - 1 or (b"null" in data and _BARE_NULL.search(data)):
+    packed = values if isinstance(values, Packed) else Packed.of(values, range(len(values)))
+    data = packed.object_lines()
+    if data is None or (b"null" in data and _BARE_NULL.search(data)):
         return None
     return parse_json_lines(data, schema, len(values))
 

@@ -18,7 +18,8 @@ from typing import Any
 from optimizer.errors import FailedPrecondition
 from optimizer.types import StreamSchema
 from runtime.connectors.base import DeadLetter, Loaded, arrow_schema
-from runtime.connectors.kafka_connection import Connection, consumer, explain, failures, library
+from runtime.connectors.kafka_batches import Packed, batch_consumer, join, packed
+from runtime.connectors.kafka_connection import Connection, explain, failures, library
 from runtime.connectors.kafka_messages import decode_messages, join_loaded
 from runtime.connectors.values import dead_letter
 
@@ -56,7 +57,8 @@ class KafkaRead:
         for piece in self.pieces:
             taken = fetch(self.connection, self.topic, piece, self.timeout_ms)
             place = f"{self.topic} partition {piece.partition}"
-            loaded = decode_messages(self.format, taken.values, taken.offsets, schema, place)
+            messages = join(taken.parts)
+            loaded = decode_messages(self.format, messages, messages.offsets.tolist(), schema, place)
             parts.append(Loaded(loaded.table, taken.gaps + loaded.dead))
         return join_loaded(parts, schema)
 
@@ -66,8 +68,7 @@ class Taken:
     """What has been fetched of a piece; everything before `at` is settled."""
 
     at: int
-    values: list[bytes | None] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    parts: list[Packed] = field(default_factory=list)
     gaps: list[DeadLetter] = field(default_factory=list)
 
 
@@ -78,7 +79,7 @@ def fetch(connection: Connection, topic: str, piece: Piece, timeout_ms: int) -> 
     while taken.at < piece.end:
         before = taken.at
         try:
-            with consumer(connection, min(timeout_ms, 5_000)) as client:
+            with batch_consumer(connection, min(timeout_ms, 5_000)) as client:
                 _drain(client, topic, piece, taken, patience)
         except failures() as failure:
             error = explain(failure, connection)
@@ -102,11 +103,8 @@ def _drain(client: Any, topic: str, piece: Piece, taken: Taken, patience: _Patie
         except (errors.OffsetOutOfRangeError, errors.NoOffsetForPartitionError, errors.LogTruncationError):
             _settle(client, place, piece, taken, patience)
             continue
-        if records and records[-1].offset >= piece.end:
-            # A gap in the offsets (compaction, markers) let the poll run past the end.
-            records = [r for r in records if r.offset < piece.end]
-        taken.values += [r.value for r in records]
-        taken.offsets += [r.offset for r in records]
+        # Cut to the piece: batches are not, and gaps in the offsets (compaction, markers) let a poll run past the end.
+        taken.parts += packed(records, taken.at, piece.end)
         reached = min(client.position(place, timeout_ms=0) or taken.at, piece.end)
         if reached > taken.at:
             taken.at = reached

@@ -24,12 +24,13 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.types import StreamSchema
-from runtime.connectors.base import Loaded, Offset, Read
+from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.conform import conform_table
 from runtime.connectors.formats import format_of, load_file
 from runtime.connectors.options import Option
 from runtime.connectors.storage import sync_directory, write_atomically
 from runtime.connectors.values import clean_text, safe_repr
+from runtime.crashpoints import reach
 
 OPTIONS: tuple[Option, ...] = ()
 _TRIMMED = "trimmed"
@@ -47,6 +48,21 @@ class PushSource:
         trimmed = directory / _TRIMMED
         self._trimmed = int(trimmed.read_text()) if trimmed.exists() else 0
         self._count = max([self._trimmed, *(n + 1 for n in self._segments)])
+        self._mirror: Mirror | None = None
+
+    def mirror(self, to: Mirror, offset: Offset) -> None:
+        """Numbers below `offset` are used up, also when the mark of what was trimmed is lost."""
+        there = set(to.names())
+        for name in there:
+            path = self._directory / name
+            if not path.exists():
+                to.fetch(name, path)
+            self._segments[int(name.split(".")[0])] = path
+        for path in self._segments.values():
+            if path.name not in there:
+                to.put_file(path.name, path)
+        self._count = max([int(offset), self._count, *(n + 1 for n in self._segments)])
+        self._mirror = to
 
     def append_rows(self, rows: Sequence[Any]) -> int:
         """JSON-like rows, one segment. Answers the offset after them."""
@@ -76,9 +92,11 @@ class PushSource:
 
     def _append(self, suffix: str, write: Any) -> int:
         path = self._directory / f"{self._count:010d}.{suffix}"
-        write_atomically(path, write)
+        mirror = self._mirror
+        write_atomically(path, write, None if mirror is None else lambda whole: mirror.put_file(path.name, whole))
         self._segments[self._count] = path
         self._count += 1
+        reach("push.appended")
         return self._count
 
     def initial(self) -> Offset:
@@ -104,9 +122,13 @@ class PushSource:
             return
         self._trimmed = max(self._trimmed, min(int(before), self._count))
         write_atomically(self._directory / _TRIMMED, lambda file: file.write(str(self._trimmed).encode()))
-        for n in gone:
-            self._segments.pop(n).unlink(missing_ok=True)
+        reach("push.marked")
+        paths = [self._segments.pop(n) for n in gone]
+        for path in paths:
+            path.unlink(missing_ok=True)
         sync_directory(self._directory)
+        if self._mirror is not None:
+            self._mirror.discard(path.name for path in paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
+from runtime.crashpoints import reach
+
 MAX_NAME_BYTES = 180
 
 
@@ -28,15 +30,21 @@ def safe_name(text: str) -> str:
     return name
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], object], first: Callable[[Path], object] | None = None
+) -> None:
+    """`first`: what must be done with the whole file (named by its temporary path) before it appears."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        reach("file.written")
+        if first is not None:
+            first(temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except Exception:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)

@@ -17,8 +17,9 @@ from optimizer.plan import Leaf
 from optimizer.query import Window
 from runtime.columns import ColumnData
 from runtime.kernels.expand import unroll
+from runtime.kernels.fetch import fetch
 from runtime.kernels.slices import window_range
-from runtime.operators.inputs import Directory, LeafRows
+from runtime.operators.inputs import Directory, LeafRows, chosen_of
 from runtime.querysets import Words, has
 
 Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
@@ -44,10 +45,12 @@ class Combinations:
         self._leaves: dict[Leaf, LeafRows] = {}
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
         self._starts: dict[Window, npt.NDArray[np.int64]] = {}
+        self._all: Rows = np.arange(len(lo))
 
     def of(self, slot: int) -> Rows:
-        """The combinations a query wants."""
-        return np.flatnonzero(has(self._sets, slot))
+        """The combinations a query wants; always the same array when it wants all, so that nothing is picked out."""
+        wanted = has(self._sets, slot)
+        return self._all if wanted.all() else np.flatnonzero(wanted)
 
     def part(self, rows: Rows) -> Part:
         return Part(self, rows)
@@ -61,9 +64,15 @@ class Combinations:
             found = self._columns[(leaf, name)] = self._leaves[leaf].column(name)
         return found
 
+    def column_at(self, leaf: Leaf, name: str, rows: Rows) -> ColumnData:
+        whole = self.column(leaf, name)
+        return whole if rows is self._all else whole.take(rows)
+
     def rows_of(self, leaf: Leaf, rows: Rows) -> LeafRows:
         buckets, items = self._refs[leaf]
-        return self._directory.rows(leaf, self._group, buckets[rows], items[rows])
+        if rows is self._all:
+            return self._directory.rows(leaf, self._group, buckets, items)
+        return self._directory.rows(leaf, self._group, chosen_of(buckets, rows), fetch(items, rows))
 
     def windows(self, rows: Rows, window: Window, active_from: int | None) -> tuple[Rows, npt.NDArray[np.int64]]:
         """(rows, window starts): every row once per window that holds it.
@@ -74,7 +83,7 @@ class Combinations:
             starts = self._starts.get(window)
             if starts is None:
                 starts = self._starts[window] = self._lo // window.advance_ms * window.advance_ms
-            return rows, starts[rows]
+            return rows, starts if rows is self._all else fetch(starts, rows)
         first, last = window_range(self._lo[rows], self._hi[rows], window.size_ms, window.advance_ms, active_from)
         which, k = unroll(first, np.maximum(last + 1, first))
         return rows[which], k * window.advance_ms
@@ -96,7 +105,7 @@ class Part:
         found = self._columns.get((leaf, name))
         if found is None:
             if self._whole.shared:
-                found = self._whole.column(leaf, name).take(self.rows)
+                found = self._whole.column_at(leaf, name, self.rows)
             else:
                 if leaf not in self._leaves:
                     self._leaves[leaf] = self._whole.rows_of(leaf, self.rows)

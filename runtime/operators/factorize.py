@@ -27,6 +27,7 @@ from runtime.columns import ColumnData
 from runtime.evaluate import evaluate
 from runtime.factorized import BOUNDS, Layout, list_array
 from runtime.kernels.expand import carry, unroll
+from runtime.kernels.sets import some
 from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, gather
 from runtime.operators.matches import Match, Side, chunks
@@ -172,7 +173,7 @@ class FactorOperator:
             b = partner_bucket[which]
             item = gather(b, position, lambda b: d.joined_bucket(b).index.order)
             sets = sets[which] & d.sets(b, item, None, partner.group, self.spec.words)
-            keep = np.flatnonzero(sets.any(axis=1))
+            keep = np.flatnonzero(some(sets))
             which, b, item, sets = which[keep], b[keep], item[keep], sets[keep]
             origin, lists, sets = self._open(partner, b, item, sets)
             which = which[origin]

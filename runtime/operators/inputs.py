@@ -19,6 +19,7 @@ from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.columns import ColumnData, concat
+from runtime.kernels.fetch import fetch
 from runtime.querysets import Words, widen
 
 Ids = npt.NDArray[Any]
@@ -63,14 +64,10 @@ class Directory:
         """The rows behind (bucket, item) references of one leaf, ready to fetch columns."""
         pieces = []
         for b, chosen in split_by_bucket(buckets):
-            view = self.view(b, leaf, group).rows
-            pieces.append(
-                (
-                    self.store.open(self.sources[b].file),
-                    chosen,
-                    view[items if chosen is None else items[chosen]],
-                )
-            )
+            view = self.view(b, leaf, group)
+            mine = items if chosen is None else items[chosen]
+            rows = mine if view.every else fetch(view.rows, mine)
+            pieces.append((self.store.open(self.sources[b].file), chosen, rows))
         return LeafRows(pieces)
 
 
@@ -90,10 +87,25 @@ class LeafRows:
         return data if self._back is None else data.take(self._back)
 
 
+def all_of(bucket: int, n: int) -> Ids:
+    """`n` times the same bucket, in the room of one: the common case, recognized by whoever looks at the strides."""
+    return np.broadcast_to(np.int64(bucket), n)
+
+
+def chosen_of(buckets: Ids, rows: npt.NDArray[Any]) -> Ids:
+    """`buckets[rows]`; one bucket stays one."""
+    return all_of(int(buckets[0]), len(rows)) if buckets.strides == (0,) else buckets[rows]
+
+
+def joined_up(parts: list[Ids]) -> Ids:
+    """One array out of several, without a copy when there is only one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def split_by_bucket(buckets: Ids) -> list[tuple[int, npt.NDArray[Any] | None]]:
     """Each bucket that occurs with the positions where it does; None instead of all positions."""
     first = int(buckets[0])
-    if (buckets == first).all():
+    if buckets.strides == (0,) or (buckets == first).all():
         return [(first, None)]
     base = int(buckets.min())
     present = np.flatnonzero(np.bincount(buckets - base)) + base

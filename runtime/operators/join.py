@@ -16,7 +16,7 @@ queries that end here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,22 +124,17 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
 
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:
-    inputs = shared.inputs[spec.name]
-    left = [s for b, new in inputs.left if (s := _open(shared, spec.left, spec.words, b, new, task)) is not None]
-    right = [s for b, new in inputs.right if (s := _open(shared, spec.right, spec.words, b, new, task)) is not None]
     users = bitset(spec.users, spec.words)
     sizes = np.array([w.size_ms for w, _ in spec.shapes], np.int64)
     advances = np.array([w.advance_ms for w, _ in spec.shapes], np.int64)
     shape_sets = np.stack([bitset(slots, spec.words) for _, slots in spec.shapes])
     longest = int(sizes.max())
-    for l in left:
+    for l, partners in _meetings(shared, spec, task):
         l_from, l_to, first, end = _deal(l, task)
         if first >= end:
             continue
-        for r in right:
-            if not (l.new or r.new):
-                continue
-            lo, hi = min(l.index.lo.max(), r.index.lo.max()), max(l.index.hi.min(), r.index.hi.min())
+        for r in partners:
+            lo, hi = min(l.max_lo, r.max_lo), max(l.min_hi, r.min_hi)
             if hi > lo and lo + longest <= hi:
                 continue  # even the closest slices of the two buckets are further apart than any window is long
             words = min(l.sets.shape[1], r.sets.shape[1], spec.words)
@@ -164,6 +159,29 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Mat
                 yield alive_match
 
 
+def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tuple[Side, Sequence[Side]]]:
+    """Left buckets with right ones that they have not met. An old bucket is opened once and let go before the next
+    one, because all of them together may be larger than memory."""
+    inputs = shared.inputs[spec.name]
+
+    def opened(side: SideSpec, buckets: Iterable[tuple[int, bool]], new: bool) -> Iterator[Side]:
+        for bucket, is_new in buckets:
+            if is_new == new and (s := _open(shared, side, spec.words, bucket, new, task)) is not None:
+                yield s
+
+    left = list(opened(spec.left, inputs.left, True))
+    right = list(opened(spec.right, inputs.right, True))
+    for l in left:
+        yield l, right
+    if left:
+        for r in opened(spec.right, inputs.right, False):
+            for l in left:
+                yield l, (r,)
+    if right:
+        for l in opened(spec.left, inputs.left, False):
+            yield l, right
+
+
 def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> Side | None:
     d = shared.directory
     if side.child is None:
@@ -171,13 +189,15 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool
         assert ref is not None
         view = d.view(bucket, side.leaves[0], side.group)
         index, sets, version = view.index(side.index_key), view.sets, ref.version
+        bounds = d.sources[bucket].max_slice, d.sources[bucket].min_slice
     else:
         joined = d.joined_bucket(bucket)
         index, sets, version = joined.index, joined.sets, d.joined[bucket].version
+        bounds = d.joined[bucket].max_lo, d.joined[bucket].min_hi
     first, end = index.range(task.first_hash, task.end_hash)
     if first >= end:
         return None
-    return Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end)
+    return Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end, *bounds)
 
 
 def _deal(side: Side, task: JoinTask) -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ sinks. Entries stay closed in it; whoever needs combinations lays them out with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from runtime.kernels.csr import Csr
 from runtime.kernels.expand import count_pairs, pairs
+from runtime.kernels.sets import some
 from runtime.querysets import Words
 
 CHUNK = 1 << 18
@@ -23,7 +24,7 @@ CHUNK = 1 << 18
 
 @dataclass(slots=True)
 class Side:
-    """One input bucket, opened."""
+    """One input bucket, opened; its items lie in slices up to `max_lo` and from `min_hi` on."""
 
     bucket: int
     new: bool
@@ -32,6 +33,8 @@ class Side:
     alive: Words
     first: int
     end: int
+    max_lo: int
+    min_hi: int
 
 
 @dataclass(slots=True)
@@ -50,7 +53,9 @@ class Match:
 
     def only(self, slots: Words) -> Match | None:
         sets = self.sets & slots[: self.sets.shape[1]]
-        keep = sets.any(axis=1)
+        keep = some(sets)
+        if keep.all():
+            return replace(self, sets=sets)
         if not keep.any():
             return None
         return Match(

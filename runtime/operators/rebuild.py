@@ -13,6 +13,7 @@ import numpy as np
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import ViewRef
 from runtime.buckets.views import Arrays, View, get_column, get_times, put_view
+from runtime.kernels.sets import some
 from runtime.operators.keys import key_hashes
 from runtime.querysets import has
 from runtime.transition import ViewRebuild
@@ -33,7 +34,7 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> tuple[int, ViewRef]
         view = View(store.open(ref.file), ref.leaf, ref.group)
         rows = view.rows[has(view.sets, old_slot)]
         sets[rows, slot >> 6] |= np.uint64(1 << (slot & 63))
-    items = np.flatnonzero(sets.any(axis=1))
+    items = np.flatnonzero(some(sets))
     keyed = []
     for key in task.keys:
         hashes, usable = key_hashes([(get_column(base, c).take(items), type) for c, type in key])

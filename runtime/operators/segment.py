@@ -1,17 +1,22 @@
 """Segments of the result log: one file per task, in it one Arrow stream per query and flush.
 
 A segment appears by rename and counts only once the epoch's commit lists it. Where tasks see no directory it is
-built in memory and goes back with the task's answer.
+built in memory and goes back with the task's answer. The commit also knows the checksum of every stream, so rows that
+are not what the task wrote are never shown to anybody.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from runtime.buckets.checked import Checksum, checksum
+from runtime.crashpoints import reach
 from runtime.outbox import post
 
 
@@ -23,6 +28,11 @@ class SegmentEntry:
     offset: int
     length: int
     rows: int
+    checksum: int
+
+    def matches(self, data: Any) -> bool:
+        """Are these bytes, read at its place, what was written?"""
+        return len(data) == self.length and checksum(data) == self.checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,30 @@ class Segment:
     file: str
     bytes: int
     entries: tuple[SegmentEntry, ...]
+
+
+class Summed:
+    """Passes on what is written and sums it up on the way: the rows are touched once more, but not copied."""
+
+    closed = False
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._sum = out, Checksum()
+        self.length = 0
+
+    def write(self, data: Any) -> int:
+        self._sum.update(data)
+        self.length += len(data)
+        return self._out.write(data)
+
+    def digest(self) -> int:
+        return self._sum.digest()
+
+    def flush(self) -> None:
+        """The file behind is flushed when it is closed."""
+
+    def close(self) -> None:
+        """Somebody else's file."""
 
 
 class SegmentWriter:
@@ -41,34 +75,38 @@ class SegmentWriter:
     def __init__(self, directory: str | None, name: str) -> None:
         self._name = name
         self._path = None if directory is None else Path(directory) / name
-        self._file: pa.NativeFile | None = None
+        self._file: BinaryIO | None = None
         self._entries: list[SegmentEntry] = []
 
     def append(self, uid: str, batch: pa.RecordBatch, rows: int | None = None) -> None:
         """`rows`: how many rows the batch stands for, if it is not one each."""
         if self._file is None:
             self._file = self._open()
-        at = self._file.tell()
-        with pa.ipc.new_stream(self._file, batch.schema) as stream:
+        at, summed = self._file.tell(), Summed(self._file)
+        with pa.PythonFile(summed, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
-        self._entries.append(SegmentEntry(uid, at, self._file.tell() - at, batch.num_rows if rows is None else rows))
+        count = batch.num_rows if rows is None else rows
+        self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
 
     def finish(self) -> Segment | None:
         if self._file is None:
             return None
         size = self._file.tell()
         if self._path is None:
-            post("segment", self._name, self._file.getvalue().to_pybytes())
+            assert isinstance(self._file, io.BytesIO)
+            post("segment", self._name, self._file.getvalue())
         else:
             self._file.close()
+            reach("segment.written")
             os.replace(self._temporary(self._path), self._path)
+            reach("segment.renamed")
         return Segment(self._name, size, tuple(self._entries))
 
-    def _open(self) -> pa.NativeFile:
+    def _open(self) -> BinaryIO:
         if self._path is None:
-            return pa.BufferOutputStream()
+            return io.BytesIO()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(str(self._temporary(self._path)), "wb")
+        return open(self._temporary(self._path), "wb")
 
     @staticmethod
     def _temporary(path: Path) -> Path:

@@ -20,23 +20,27 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer import expressions as ex
-from optimizer.query import FACTORIZED
+from optimizer.query import COUNT, FACTORIZED
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.evaluate import evaluate, truth
 from runtime.factorized import BOUNDS, Layout
 from runtime.kernels.expand import unroll
+from runtime.kernels.sets import some
 from runtime.operators.combinations import Combinations, Refs
 from runtime.operators.count import CountOperator, Tally
 from runtime.operators.factorize import FactorOperator
-from runtime.operators.inputs import Directory, gather
+from runtime.operators.inputs import Directory, all_of, gather, joined_up
 from runtime.operators.matches import Match, chunks
 from runtime.operators.segment import SegmentWriter
-from runtime.physical import COUNT, JoinSpec, SideSpec, SinkSpec
+from runtime.physical import JoinSpec, SideSpec, SinkSpec
 from runtime.querysets import Words, bitset, widen
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""
+
+ALONE = 1 << 15
+"""A piece of this size is worth a flush of its own: all its tuples come from the same two buckets, one run each."""
 
 LARGEST = 1 << 21
 """Rows that closed lists may open into at a time: bounds the memory of a hot key in a chain of joins."""
@@ -77,6 +81,7 @@ class SinkOperator:
     ) -> None:
         self.directory, self.joins, self.spec, self.writer, self.tally = directory, joins, spec, writer, tally
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
+        self._flat = spec.left.child is None and spec.right.child is None  # no lists to open
         self._parts: list[tuple[Refs, Words, npt.NDArray[Any], npt.NDArray[Any]]] = []
         self._rows = 0
 
@@ -98,6 +103,11 @@ class SinkOperator:
 
         Items of joined buckets stand for more than themselves: what would open into too much is taken in pieces.
         """
+        if self._flat:
+            sets = widen(sets, self.spec.words)
+            l, r = (all_of(left_bucket, len(left)), left), (all_of(right_bucket, len(right)), right)
+            self._collect({self.spec.left.leaves[0]: l, self.spec.right.leaves[0]: r}, sets, lo, hi)
+            return
         weight = self._weight(self.spec.left, left_bucket, left) * self._weight(self.spec.right, right_bucket, right)
         if len(left) > 1 and int(weight.sum()) > LARGEST:
             cuts = np.searchsorted(np.cumsum(weight), np.arange(LARGEST, int(weight.sum()), LARGEST))
@@ -125,23 +135,21 @@ class SinkOperator:
         hi: npt.NDArray[Any],
     ) -> None:
         sets = widen(sets, self.spec.words)
-        lb = np.full(len(left), left_bucket, np.int64)
-        if self.spec.left.child is None and self.spec.right.child is None:  # nothing to open
-            rb = np.full(len(right), right_bucket, np.int64)
-            self._collect({self.spec.left.leaves[0]: (lb, left), self.spec.right.leaves[0]: (rb, right)}, sets, lo, hi)
+        origin, refs, sets = self._open(self.spec.left, all_of(left_bucket, len(left)), left, sets)
+        if not len(origin):
             return
-        origin, refs, sets = self._open(self.spec.left, lb, left, sets)
-        rb = np.full(len(origin), right_bucket, np.int64)
-        again, more, sets = self._open(self.spec.right, rb, right[origin], sets)
+        again, more, sets = self._open(self.spec.right, all_of(right_bucket, len(origin)), right[origin], sets)
         refs = {leaf: (b[again], i[again]) for leaf, (b, i) in refs.items()} | more
         origin = origin[again]
         if len(origin):
             self._collect(refs, sets, lo[origin], hi[origin])
 
     def _collect(self, refs: Refs, sets: Words, lo: npt.NDArray[Any], hi: npt.NDArray[Any]) -> None:
+        if len(lo) >= ALONE:
+            self.flush()
         self._parts.append((refs, sets, lo, hi))
         self._rows += len(lo)
-        if self._rows >= FLUSH:
+        if len(lo) >= ALONE or self._rows >= FLUSH:
             self.flush()
 
     def _open(
@@ -188,7 +196,7 @@ class SinkOperator:
         partner_item = gather(partner_bucket, position, lambda b: self._order(partner, b))
         leaf = partner.leaves[0] if partner.child is None else None
         sets = sets[which] & d.sets(partner_bucket, partner_item, leaf, partner.group, words)
-        keep = np.flatnonzero(sets.any(axis=1))
+        keep = np.flatnonzero(some(sets))
         which, sets = which[keep], sets[keep]
         partner_bucket, partner_item = partner_bucket[keep], partner_item[keep]
         carrier_bucket = gather(buckets, items, lambda b: d.joined_bucket(b).carrier_bucket)[which]
@@ -207,15 +215,11 @@ class SinkOperator:
         if not self._parts:
             return
         refs: Refs = {
-            leaf: (
-                np.concatenate([p[0][leaf][0] for p in self._parts]),
-                np.concatenate([p[0][leaf][1] for p in self._parts]),
-            )
+            leaf: (joined_up([p[0][leaf][0] for p in self._parts]), joined_up([p[0][leaf][1] for p in self._parts]))
             for leaf in self._parts[0][0]
         }
-        sets = np.concatenate([p[1] for p in self._parts])
-        lo = np.concatenate([p[2] for p in self._parts])
-        hi = np.concatenate([p[3] for p in self._parts])
+        sets = joined_up([p[1] for p in self._parts])
+        lo, hi = joined_up([p[2] for p in self._parts]), joined_up([p[3] for p in self._parts])
         self._parts, self._rows = [], 0
         many = len(self.spec.sinks) > 2
         found = Combinations(self.directory, self.spec.group, refs, sets, lo, hi, many=many)

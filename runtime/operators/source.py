@@ -14,21 +14,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from optimizer.errors import InternalError
 from optimizer.plan import Leaf
 from optimizer.types import StreamSchema
+from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
-from runtime.buckets.refs import SourceRef, ViewRef
+from runtime.buckets.refs import Origin, SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_times, put_view
 from runtime.columns import ColumnData, from_arrow
 from runtime.connectors.base import DeadLetter, Read
 from runtime.kernels.csr import hash_order
+from runtime.kernels.fetch import fetch
+from runtime.kernels.sets import pick, some
 from runtime.kernels.slices import slice_starts
 from runtime.operators.keys import key_hashes
 from runtime.packed import Packed
@@ -67,17 +71,28 @@ class SourceShared:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """A read of an earlier epoch, because its bucket was lost: it must bring what it brought then, and only queries
+    that were there then may have it. `allowed`: (group, words of the slots)."""
+
+    epoch: int
+    lost: str
+    allowed: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTask:
-    """`accept_from`: tuples with an earlier event time are dropped as late; None accepts everything."""
+    """`origin.accept_from`: tuples with an earlier event time are dropped as late; None accepts everything."""
 
     stream: str
     bucket: int
     read: Read
-    accept_from: int | None
+    origin: Origin
     group: int | None = None
     """Only this group's views; None: all."""
     counts: bool = True
     """Does this task report what it read? Of several tasks over one read, only one does."""
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +115,9 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     began = time.perf_counter()
     spec = shared.specs.value.get(task.stream) or SourceSpec(shared.schemas[task.stream], (), (), ())
     if task.group is not None:
-        spec = _only(spec, task.group)
+        spec = _only(spec, {task.group})
+    if task.again is not None:
+        spec = _only(spec, {group for group, _ in task.again.allowed})
     loaded = task.read.load(spec.schema)
     letters = list(loaded.dead)
     times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
@@ -108,16 +125,24 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     dead = len(letters) + int((~usable).sum())
     for row in np.flatnonzero(~usable)[:DEAD_KEPT]:
         letters.append(_letter(loaded.table, int(row), spec.schema.time))
-    accepted = usable if task.accept_from is None else usable & (times.values >= task.accept_from)
+    accept_from = task.origin.accept_from
+    accepted = usable if accept_from is None else usable & (times.values >= accept_from)
     late = int(usable.sum() - accepted.sum())
     rows = np.flatnonzero(accepted)
     seen = times.values[rows].astype(np.int64)
+    origin = replace(task.origin, tuples=len(rows), times=checksum(seen.data))
+    if task.again is not None and origin != task.origin:
+        said = f", and says: {letters[0].reason}" if letters else ""
+        raise InternalError(
+            f"the source brings {len(rows)} tuples that are not the {task.origin.tuples} of then{said}",
+            reason="BUCKET_LOST",
+        )
     bucket = None
     samples: dict[tuple[Leaf, int], Words] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], int] = {}
     if len(rows) and spec.views:
         table = loaded.table if len(rows) == len(times) else loaded.table.take(pa.array(rows))
-        bucket = _Builder(shared, task, spec, table, seen).build(samples, distinct)
+        bucket = _Builder(shared, replace(task, origin=origin), spec, table, seen).build(samples, distinct)
     if not task.counts:
         return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began)
     return SourceReport(
@@ -134,8 +159,8 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     )
 
 
-def _only(spec: SourceSpec, group: int) -> SourceSpec:
-    return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group == group))
+def _only(spec: SourceSpec, groups: set[int]) -> SourceSpec:
+    return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group in groups))
 
 
 def _letter(table: pa.Table, row: int, time_column: str) -> DeadLetter:
@@ -173,17 +198,17 @@ class _Builder:
         tagged = [(view, self._query_sets(view)) for view in spec.views]
         wanted = np.zeros(n, bool)
         for view, sets in tagged:
-            wanted |= sets.any(axis=1)
+            wanted |= some(sets)
             samples[(view.leaf, view.group)] = sets[:: max(1, n // SAMPLED)].copy()
         kept = np.flatnonzero(wanted)
         if not len(kept):
             return None
         sizes = np.array([w.size_ms for w in spec.shapes], np.int64)
         advances = np.array([w.advance_ms for w in spec.shapes], np.int64)
-        slices = slice_starts(self.times[kept], sizes, advances)
+        slices = slice_starts(self.times if len(kept) == n else self.times[kept], sizes, advances)
         order = self._primary_order(kept, slices)
         if order is not None:
-            kept, slices = kept[order], slices[order]
+            kept, slices = fetch(kept, order), fetch(slices, order)
         arrays: Arrays = {}
         put_times(arrays, "slice", slices)
         for name in spec.columns:
@@ -191,20 +216,26 @@ class _Builder:
         views = []
         file = f"b{self.task.bucket}.bucket"
         for view, sets in tagged:
-            items = np.flatnonzero(sets[kept].any(axis=1))
-            rows = kept[items]
+            mine = pick(sets, kept)
+            items = np.flatnonzero(some(mine))
+            whole = len(items) == len(kept)
+            rows = kept if whole else kept[items]
             keyed = []
             for key in view.keys:
                 hashes, usable = key_hashes([(self.column(c).take(rows), type) for c, type in key])
                 keyed.append((key, hashes, usable))
-            counts = put_view(arrays, view.leaf, view.group, items, sets[rows], slices[items], keyed)
+            if not whole:
+                mine = pick(mine, items)
+            when = slices if whole else fetch(slices, items)
+            counts = put_view(arrays, view.leaf, view.group, items, mine, when, keyed)
             for key, count in zip(view.keys, counts, strict=True):
                 at = (view.leaf, tuple(c for c, _ in key))
                 distinct[at] = max(count, distinct.get(at, 0))
             views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
+        epoch = self.shared.epoch if self.task.again is None else self.task.again.epoch
         meta = {
             "stream": spec.schema.name,
-            "epoch": self.shared.epoch,
+            "epoch": epoch,
             "version": self.shared.version,
             "types": {c: spec.schema.column(c).type for c in spec.columns},  # type: ignore[union-attr]
         }
@@ -212,13 +243,14 @@ class _Builder:
         return SourceRef(
             self.task.bucket,
             spec.schema.name,
-            self.shared.epoch,
+            epoch,
             file,
             len(kept),
             size,
             int(slices.min()),
             int(slices.max()),
             tuple(views),
+            self.task.origin,
         )
 
     def _primary_order(self, kept: npt.NDArray[Any], slices: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
@@ -226,7 +258,8 @@ class _Builder:
         keys = self.spec.views[0].keys
         if len(kept) < ORDERED_FROM or not keys:
             return None
-        hashes, _ = key_hashes([(self.column(c).take(kept), type) for c, type in keys[0]])
+        every = len(kept) == len(self.times)
+        hashes, _ = key_hashes([(self.column(c) if every else self.column(c).take(kept), t) for c, t in keys[0]])
         order: npt.NDArray[np.int32] = hash_order(np.arange(len(kept)), hashes, slices, slices)
         return order
 
@@ -243,6 +276,8 @@ class _Builder:
         for group, slot, floor in self.shared.floors:
             if group == view.group and slot >> 6 < view.words:
                 sets[self.times < floor, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+        if self.task.again is not None:
+            sets &= np.array(dict(self.task.again.allowed)[view.group], np.uint64)
         return sets
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import os
 import pickle
+import re
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,9 @@ from runtime.spark.broadcast import LEAD, Spread
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
+
+ATTEMPTS = 4
+"""Of a task, before its stage fails."""
 
 
 class SparkExecutor:
@@ -62,7 +66,7 @@ class SparkExecutor:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         directory = local_dir or Path(tempfile.gettempdir())
-        builder = SparkSession.builder.master(master).appName("ajoin")
+        builder = SparkSession.builder.master(_repeating(master)).appName("ajoin")
         for key, value in (_settings(master, verbose, directory, ui) | (options or {})).items():
             builder = builder.config(key, value)
         log = directory / "spark.log"
@@ -128,6 +132,13 @@ class _Runner:
                 if found is None:
                     raise
             yield pickle.dumps(found)
+
+
+def _repeating(master: str) -> str:
+    """A local master gives up when one task fails, e.g. because its Python worker was killed; a cluster tries four
+    times, and so do we."""
+    cores = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return f"local[{cores[1] or 1},{ATTEMPTS}]" if cores else master
 
 
 def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from ajoin.cli import app
 from ajoin.client import Client
 from ajoin.tokens import Role, create_token
+from optimizer.errors import InternalError
 from tests.ajoin.certificates import Authority
 
 
@@ -143,3 +144,48 @@ def test_a_wrong_configuration_ends_with_2(flags: list[str], words: str) -> None
     assert done.exit_code == 2
     assert done.stderr.startswith("error CONFIG_")
     assert words in done.stderr
+
+
+def test_a_lost_bucket_is_said_in_the_status_and_in_the_exit_code(tmp_path: Path) -> None:
+    """Its file is gone and the source does not have the tuples any more: nothing goes on, and everybody is told."""
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+
+    def arrive(number: int) -> None:
+        for stream in "AB":
+            row = json.dumps({"k": 1, "ts": number})
+            (inbox / f".{stream}").write_text(row + "\n")
+            (inbox / f".{stream}").rename(inbox / f"{stream}-{number}.jsonl")
+
+    flags = ("--set", f"allowed_roots={tmp_path}")
+    with serving(tmp_path, *flags) as (process, address), Client(address) as client:
+        for stream in "AB":
+            options = {"path": str(inbox), "pattern": f"{stream}-*.jsonl"}
+            columns = {"k": "BIGINT", "ts": "TIMESTAMP"}
+            client.create_stream(stream, columns=columns, time="ts", source="files", options=options)
+        client.create_query("SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 HOUR)", id="q1")
+        arrive(1)
+        assert len(client.results("q1", limit=1, timeout=60)) == 1
+        process.kill()
+        process.wait(60)
+    (lost,) = {p.name for p in (tmp_path / "state" / "buckets").glob("b2.bucket")}
+    (tmp_path / "state" / "buckets" / lost).unlink()
+    (inbox / "A-1.jsonl").unlink()
+    with serving(tmp_path, *flags) as (process, address), Client(address) as client:
+        arrive(2)
+        with pytest.raises(InternalError) as failed:
+            client.results("q1", limit=10, timeout=60)
+        assert failed.value.reason == "PLATFORM_FAILED" and lost in failed.value.message
+        status = client.status()
+        assert status.state == "FAILED" and f"bucket file {lost} is lost" in status.message
+        assert client.query("q1").rows == 1, "no row after the loss"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 1
+        assert process.stdout is not None and process.stderr is not None
+        assert f"bucket file {lost} is lost" in process.stdout.read() + process.stderr.read()
+    again = subprocess.run(
+        [sys.executable, "-c", "from ajoin.cli import main; main()", "serve", "--set", "executor=local", *flags,
+         "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert again.returncode == 1 and "BUCKET_LOST" in again.stderr, "the planned epoch is in the way of every start"

@@ -63,11 +63,11 @@ class Broker:
         self._directory = directory
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = f"127.0.0.1:{_free_port()}"
-        self.secure_address = f"127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
+        self.secure_address = f"127.0.0.1:{free_port()}"
         self.certificate = directory / "broker.pem"
         self._make_certificate(directory / "broker.p12")
-        settings = _settings(self.address, _free_port(), directory / "data")
+        settings = _settings(self.address, free_port(), directory / "data")
         settings |= _secure_settings(self.secure_address, directory / "broker.p12")
         settings["listeners"] += f",LOGIN://{self.secure_address}"
         settings["advertised.listeners"] += f",LOGIN://{self.secure_address}"
@@ -177,7 +177,7 @@ class Broker:
         return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

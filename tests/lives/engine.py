@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,26 @@ from runtime.engine import Engine, EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 from runtime.planner import Sharing
+from tests.lives.executors import Rotting
 from tests.lives.runner import describe
 from tests.oracle.compare import check, check_report, rows_by_query
 from tests.oracle.oracle import run_oracle
 
 MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """With a durable tier and a kill around every epoch. `lost`: every restart finds the local directory gone;
+    `fast_bytes` bounds it."""
+
+    lost: bool = True
+    fast_bytes: int | None = None
+
+    def disturbed(self, scenario: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same life with kills before and after each epoch; line numbers change, the rows must not."""
+        kill = {"restart": "kill"}
+        return [step for line in scenario for step in ([kill, line, kill] if "epoch" in line else [line])]
 
 
 def play(
@@ -27,17 +44,25 @@ def play(
     partitions: int = 2,
     sharing: Sharing = "cost",
     exchange: Exchange = "reference",
+    durable: Durable | None = None,
+    rotting: int | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """What `ajoin replay` writes: (results, queries, report)."""
+    """What `ajoin replay` writes: (results, queries, report). `rotting`: seed of damage to bucket files."""
     where = MEMORY if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="ajoin-life-", dir=where) as directory:
         base = Path(directory)
         (base / "life.jsonl").write_text(describe(scenario), encoding="utf-8")
         steps = read(base / "life.jsonl")
         tasks = executor or LocalExecutor()
+        if rotting is not None:
+            tasks = Rotting(tasks, base / "state" / "buckets", rotting)
 
         def opener() -> Engine:
             config = EngineConfig(partitions=partitions, sharing=sharing, exchange=exchange)
+            if durable is not None:
+                config = replace(config, durable=str(base / "durable"), fast_bytes=durable.fast_bytes)
+                if durable.lost:
+                    shutil.rmtree(base / "state", ignore_errors=True)
             return Engine.open(base / "state", tasks, config, lambda: 0)
 
         run(steps, base / "out", opener)
@@ -53,9 +78,12 @@ def differences(
     partitions: int = 2,
     sharing: Sharing = "cost",
     exchange: Exchange = "reference",
+    durable: Durable | None = None,
+    rotting: int | None = None,
 ) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
-    results, queries, report = play(scenario, executor, partitions, sharing, exchange)
+    scenario = scenario if durable is None else durable.disturbed(scenario)
+    results, queries, report = play(scenario, executor, partitions, sharing, exchange, durable, rotting)
     expected = run_oracle(scenario)
     found = check(expected, rows_by_query(results), queries) + check_report(expected, report)
     lines = {line for line, _ in expected.errors}

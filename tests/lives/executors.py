@@ -1,13 +1,15 @@
-"""An executor that behaves like a cluster: tasks in any order, attempts that repeat, all through pickle."""
+"""Executors that behave like a cluster on a bad day: attempts that repeat, in any order, and files that rot."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from runtime.executor import LocalExecutor
+from runtime.executor import Broadcast, Executor, LocalExecutor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,3 +35,53 @@ class Stubborn(LocalExecutor):
             answer = function(everything, pickle.loads(pickle.dumps(tasks[i])))
             results[i] = pickle.loads(pickle.dumps(answer))
         return [results[i] for i in range(len(tasks))]
+
+
+class Rotting:
+    """Before some of the stages, a bucket file is changed, cut or removed; another executor runs the stages.
+
+    At most three times in one epoch: together with what is left of earlier epochs less often than it is repaired.
+    """
+
+    def __init__(self, executor: Executor, buckets: Path, seed: int) -> None:
+        self._executor, self._buckets, self._rng = executor, buckets, Random(seed)
+        self._wait = self._rng.randrange(1, 12)
+        self.damaged: list[str] = []
+
+    @property
+    def cores(self) -> int:
+        return self._executor.cores
+
+    def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        self._wait -= 1
+        epoch = name.partition(":")[0]
+        quiet = self._wait > 0 or [d.partition(":")[0] for d in self.damaged].count(epoch) == 3
+        files = [] if quiet else sorted(self._buckets.glob("b*.bucket"))
+        if files and ":" in name:
+            self._wait = self._rng.randrange(4, 15)
+            path = self._rng.choice(files)
+            self.damaged.append(f"{name}: {path.name} {damage(path, self._rng)}")
+        return self._executor.run(name, stage, shared, tasks)
+
+    def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
+        return self._executor.broadcast(pieces)
+
+    def stop(self) -> None:
+        self._executor.stop()
+
+
+def damage(path: Path, rng: Random) -> str:
+    """Change one bit, cut the end off or remove the file; says which."""
+    data = bytearray(path.read_bytes())
+    how = rng.choice(["changed", "cut", "removed"])
+    if how == "removed":
+        path.unlink()
+        return how
+    if how == "cut":
+        del data[rng.randrange(len(data)) :]
+    else:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    temporary = path.with_suffix(".rotten")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+    return how

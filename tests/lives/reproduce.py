@@ -19,7 +19,7 @@ from runtime.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
 from tests.lives import PROFILES, describe, make_life, shrink
-from tests.lives.engine import differences
+from tests.lives.engine import Durable, differences
 from tests.lives.executors import Stubborn
 
 WEAK_MASK = np.uint64(0b111 << 61)
@@ -34,6 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--sharing", choices=["cost", "off", "astream"], default="cost")
     parser.add_argument("--exchange", choices=["reference", "value"], default="reference")
+    parser.add_argument("--durable", action="store_true", help="with a durable tier")
+    parser.add_argument("--kept", action="store_true", help="restarts find the local directory as it was")
+    parser.add_argument("--fast-bytes", type=int, help="bound of the local directory")
+    parser.add_argument("--rotting", type=int, help="damage bucket files, with this seed")
     parser.add_argument("--weak-hash", action="store_true", help="3 bits for strings and composite keys")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller life that still fails")
     asked = parser.parse_args(arguments)
@@ -57,7 +61,8 @@ def _run(asked: argparse.Namespace, executor: Executor) -> int:
 
     def wrong(life: list[dict[str, Any]]) -> list[str]:
         try:
-            return differences(life, executor, asked.partitions, asked.sharing, asked.exchange)
+            durable = Durable(not asked.kept, asked.fast_bytes) if asked.durable else None
+            return differences(life, executor, asked.partitions, asked.sharing, asked.exchange, durable, asked.rotting)
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]
 

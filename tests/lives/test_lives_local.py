@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from runtime.kernels import hashing
 from tests.lives import PROFILES, lives, make_life, with_extra_query
-from tests.lives.engine import differences, play
+from tests.lives.engine import Durable, differences, play
 from tests.lives.executors import Stubborn
 from tests.lives.reproduce import WEAK_MASK
 from tests.lives.told import live
@@ -31,9 +31,9 @@ def chunks(profile, first, lives_in_all, size):
     ]
 
 
-def live_all(profile, seeds, **how):
+def live_all(profile, seeds, rotting=None, **how):
     for seed in seeds:
-        live(profile, seed, partitions=PARTITIONS[seed % 3], **how)
+        live(profile, seed, partitions=PARTITIONS[seed % 3], rotting=None if rotting is None else rotting + seed, **how)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,27 @@ def test_tasks_may_run_twice_and_in_any_order(profile, seeds):
 def test_tasks_may_share_no_files(profile, seeds):
     for seed in seeds:
         live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", exchange="value")
+
+
+ROTTING = [
+    pytest.param("tiny", (19, 250), {}, id="damage-during-a-repair"),
+    pytest.param("medium", (22,), {}, id="damage-of-two-epochs"),
+    pytest.param("tiny", (3051, 3067), {"durable": Durable(lost=False)}, id="damage-before-the-upload"),
+    pytest.param("tiny", range(53_000, 53_025), {}, id="tiny"),
+    pytest.param("deep", range(63_000, 63_006), {}, id="deep"),
+    pytest.param("tiny", range(53_100, 53_108), {"sharing": "off"}, id="tiny-off"),
+    pytest.param("tiny", range(53_200, 53_208), {"exchange": "value"}, id="tiny-value"),
+    pytest.param("tiny", range(153_000, 155_000), {}, id="tiny-long", marks=pytest.mark.long),
+    pytest.param("deep", range(163_000, 163_200), {}, id="deep-long", marks=pytest.mark.long),
+    pytest.param("medium", range(173_000, 173_050), {}, id="medium-long", marks=pytest.mark.long),
+    pytest.param("deep", range(164_000, 164_100), {"sharing": "off"}, id="deep-off-long", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("profile", "seeds", "how"), ROTTING)
+def test_damaged_files_change_no_row(profile, seeds, how):
+    """Every now and then a bucket file is changed, cut or removed between two stages (runtime.repair)."""
+    live_all(profile, seeds, rotting=0, **how)
 
 
 @pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 70_000, 80, 40), *chunks("deep", 80_000, 20, 20)])

@@ -13,7 +13,7 @@ import pytest
 from runtime.exchange import Exchange
 from runtime.executor import Executor
 from runtime.planner import Sharing
-from tests.lives.engine import differences
+from tests.lives.engine import Durable, differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe
 
@@ -28,13 +28,19 @@ def live(
     sharing: Sharing = "cost",
     flags: str = "",
     exchange: Exchange = "reference",
+    durable: Durable | None = None,
+    rotting: int | None = None,
 ) -> None:
     """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
     life = make_life(Random(seed), profile)
     options = f"--partitions {partitions} --sharing {sharing} --exchange {exchange} {flags}".rstrip()
+    if durable is not None:
+        options += " --durable" + ("" if durable.lost else " --kept")
+        options += "" if durable.fast_bytes is None else f" --fast-bytes {durable.fast_bytes}"
+    options += "" if rotting is None else f" --rotting {rotting}"
     command = f"python -m tests.lives.reproduce {profile} {seed} {options}"
     try:
-        found = differences(life, executor, partitions, sharing, exchange)
+        found = differences(life, executor, partitions, sharing, exchange, durable, rotting)
     except Exception as error:
         error.add_note(_where(profile, seed, life, command))
         raise

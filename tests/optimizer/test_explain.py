@@ -13,10 +13,10 @@ from optimizer.eager import create_delete
 from optimizer.errors import InvalidRequest, NotFound
 from optimizer.explain import explain_plan, explain_query, what_sharing_saves
 from optimizer.explain_text import bits
-from optimizer.expressions import ColumnRef, Compare
+from optimizer.expressions import ColumnRef, Compare, CountAll
 from optimizer.forced import force_groups, scale_to, split
 from optimizer.plan import Plan, RunningQuery
-from optimizer.query import Source
+from optimizer.query import FACTORIZED, Output, Source
 from optimizer.trees import tree_from_order
 from optimizer.types import ColumnType
 from tests.builders import join_query, q1, q2, q3, running, running_queries
@@ -98,6 +98,7 @@ def test_one_query_with_figures() -> None:
         == """\
 q2 · plan version 1 · group 0, bit 1
 window      TUMBLING (SIZE 2 SECONDS)
+delivers    rows
 join order  ((V ⋈ W) ⋈ C)
 selections  V.geo = 'US'
             W.duration < 10
@@ -124,6 +125,7 @@ def test_a_self_join_with_a_residual_says_which_alias_is_which_use() -> None:
         == """\
 twice · plan version 1 · group 0, bit 0 · active from 4000
 window      HOPPING (SIZE 2 SECONDS, ADVANCE BY 500 MILLISECONDS)
+delivers    rows
 join order  (a ⋈ b)
 streams     a is W, b is W'1
 residual    a.time < b.time
@@ -312,3 +314,22 @@ def test_unknown_queries_and_formats() -> None:
     with pytest.raises(InvalidRequest, match="unknown explain format 'svg'") as caught:
         explain_plan(Plan(), {}, "svg")
     assert caught.value.reason == "INVALID_FORMAT"
+
+
+def test_the_sink_mode_is_told_in_every_format() -> None:
+    on = ["V.vID = W.vID"]
+    counted = replace(join_query("V", "W", on=on), outputs=(Output("n", CountAll()),))
+    lists = replace(join_query("V", "W", on=on), emit=FACTORIZED)
+    queries = {
+        "q1": running("q1", join_query("V", "W", on=on)),
+        "q2": running("q2", counted),
+        "q3": running("q3", lists),
+    }
+    plan = deployed(*queries.values())
+    told = {uid: explain_query(plan, queries, uid) for uid in queries}
+    assert "\ndelivers    rows\n" in told["q1"]
+    assert "COUNT(*)" in told["q2"] and "EMIT FACTORIZED" in told["q3"]
+    assert "q1 (bit 0), q2 (bit 1, COUNT(*)), q3 (bit 2, FACTORIZED)" in explain_plan(plan, queries)
+    modes = {q["id"]: q["sink_mode"] for q in json.loads(explain_plan(plan, queries, "json"))["queries"]}
+    assert modes == {"q1": "ROWS", "q2": "COUNT", "q3": "FACTORIZED"}
+    assert all(json.loads(explain_query(plan, queries, u, "json"))["sink_mode"] == modes[u] for u in queries)

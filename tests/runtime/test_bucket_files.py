@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,44 +89,116 @@ def test_a_view_reads_back_with_its_indexes(tmp_path):
     assert entries(view.index(other)) == [[1], [0], [2], [3]]
 
 
-def spoil_magic(data):
-    return b"NOBUCKET" + data[8:]
+def sample(path):
+    """A bucket with arrays of every size class, and where its parts lie: (first byte, end) by name."""
+    arrays = {"a": np.arange(100), "one": np.array([7], np.uint8), "none": np.empty((0, 2)), "sets": np.ones((40, 2))}
+    bucket_file.write(path, {"stream": "V", "epoch": 3}, arrays)
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[8:16], "little")
+    parts = {"magic": (0, 8), "length": (8, 16), "checksum": (16, 24), "header": (24, 24 + length)}
+    base = -(-(24 + length) // 64) * 64
+    for name, dtype, shape, offset, _ in json.loads(raw[24 : 24 + length])["arrays"]:
+        start = base + offset
+        parts[name] = (start, start + int(np.prod(shape)) * np.dtype(dtype).itemsize)
+    return raw, parts
 
 
-def spoil_header(data):
-    return data[:16] + b"{" * 20 + data[36:]
+def assert_damaged(path, raw):
+    """Named by `verify` and by whoever opens it and looks at all arrays; never a crash, never another value."""
+    path.write_bytes(raw)
+    for look in (lambda: bucket_file.verify(path), lambda: dict(bucket_file.read(path).arrays)):
+        with pytest.raises(InternalError, match=r"b7\.bucket") as caught:
+            look()
+        assert caught.value.reason == "BUCKET_DAMAGED"
 
 
-def cut_header(data):
-    return data[:30]
-
-
-def cut_arrays(data):
-    return data[:-100]
-
-
-def nothing(data):
-    return b""
-
-
-def not_even_a_length(data):
-    return MAGIC
-
-
-@pytest.mark.parametrize("spoil", [spoil_magic, spoil_header, cut_header, cut_arrays, nothing, not_even_a_length])
-def test_a_damaged_file_is_named_and_never_read_as_something_else(tmp_path, spoil):
+@pytest.mark.parametrize("part", ["magic", "length", "checksum", "header", "a", "one", "sets"])
+def test_one_wrong_bit_anywhere_is_found(tmp_path, part):
     path = tmp_path / "b7.bucket"
-    bucket_file.write(path, {"x": 1}, {"a": np.arange(100)})
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(InternalError, match=r"b7\.bucket") as caught:
-        bucket_file.read(path)
-    assert caught.value.reason in ("BUCKET_DAMAGED", "BUCKET_MISSING")
+    raw, parts = sample(path)
+    rng = Random(part)
+    start, end = parts[part]
+    every = range(8 * start, 8 * end)
+    for bit in every if len(every) <= 64 else rng.sample(every, 64):
+        wrong = bytearray(raw)
+        wrong[bit // 8] ^= 1 << bit % 8
+        assert_damaged(path, wrong)
+
+
+def test_wrong_padding_is_nobodys_business(tmp_path):
+    path = tmp_path / "b7.bucket"
+    raw, parts = sample(path)
+    inside = {at for start, end in parts.values() for at in range(start, end)}
+    wrong = bytes(byte if at in inside else 255 for at, byte in enumerate(raw))
+    assert wrong != raw
+    path.write_bytes(wrong)
+    bucket_file.verify(path)
+    assert bucket_file.read(path).arrays["a"].tolist() == list(range(100))
+
+
+def test_a_file_of_another_length_is_damaged(tmp_path):
+    path = tmp_path / "b7.bucket"
+    raw, _ = sample(path)
+    rng = Random(1)
+    for length in {0, 1, 7, 8, 16, 23, 24, len(raw) - 1, *rng.sample(range(len(raw)), 60)}:
+        assert_damaged(path, raw[:length])
+    assert_damaged(path, raw + b"\0")
+    assert_damaged(path, raw + raw)
+
+
+def test_random_bytes_are_no_bucket(tmp_path):
+    path, rng = tmp_path / "b7.bucket", Random(2)
+    for _ in range(50):
+        noise = rng.randbytes(rng.randrange(400))
+        assert_damaged(path, noise)
+        assert_damaged(path, MAGIC + noise)
+
+
+def test_arrays_are_checked_when_they_are_looked_at_and_only_then(tmp_path):
+    path = tmp_path / "b7.bucket"
+    raw, parts = sample(path)
+    wrong = bytearray(raw)
+    wrong[parts["sets"][0]] ^= 1
+    path.write_bytes(wrong)
+    found = bucket_file.read(path)
+    assert found.nbytes == 100 * 8 + 1 + 40 * 2 * 8 and "sets" in found.arrays, "neither needs the data"
+    assert found.arrays["a"] is found.arrays["a"], "checked once"
+    for _ in range(2):
+        with pytest.raises(InternalError, match="array 'sets'"):
+            found.arrays["sets"]
+    with pytest.raises(KeyError):
+        found.arrays["other"]
+
+
+def test_a_store_notices_that_an_open_file_was_changed_cut_or_removed(tmp_path):
+    store, path = BucketStore(tmp_path), tmp_path / "b1.bucket"
+    store.write("b1.bucket", {}, {"a": np.arange(1000)})
+    raw = path.read_bytes()
+    whole = store.open("b1.bucket")
+    assert len(whole.arrays["a"]) == 1000 and store.open("b1.bucket") is whole
+    os.truncate(path, len(raw) - 8)
+    with pytest.raises(InternalError, match=r"b1\.bucket is damaged"):
+        store.open("b1.bucket")
+    path.unlink()
+    with pytest.raises(InternalError, match=r"b1\.bucket is missing"):
+        store.open("b1.bucket")
+    path.write_bytes(raw)
+    assert store.open("b1.bucket").arrays["a"].tolist() == list(range(1000)), "back again"
+
+
+def test_a_file_that_cannot_be_read_is_damaged(tmp_path):
+    (tmp_path / "b7.bucket").mkdir()
+    for look in (bucket_file.verify, bucket_file.read):
+        with pytest.raises(InternalError, match=r"b7\.bucket") as caught:
+            look(tmp_path / "b7.bucket")
+        assert caught.value.reason == "BUCKET_DAMAGED"
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InternalError, match=r"b8\.bucket") as caught:
-        BucketStore(tmp_path).open("b8.bucket")
-    assert caught.value.reason == "BUCKET_MISSING"
+    for look in (BucketStore(tmp_path).open, BucketStore(tmp_path).verify):
+        with pytest.raises(InternalError, match=r"b8\.bucket") as caught:
+            look("b8.bucket")
+        assert caught.value.reason == "BUCKET_MISSING"
 
 
 def test_an_opened_bucket_stays_valid_after_its_name_is_dropped(tmp_path):
@@ -160,5 +235,7 @@ def test_the_header_is_readable_without_this_program(tmp_path):
     bucket_file.write(path, {"stream": "V"}, {"a": np.array([1, 2], np.int64)})
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:16], "little")
-    header = json.loads(raw[16 : 16 + length])
-    assert header == {"meta": {"stream": "V"}, "arrays": [["a", "<i8", [2], 0]]}
+    header = json.loads(raw[24 : 24 + length])
+    checksum = xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))
+    assert header == {"meta": {"stream": "V"}, "arrays": [["a", "<i8", [2], 0, checksum]]}
+    assert int.from_bytes(raw[16:24], "little") == xxhash.xxh3_64_intdigest(raw[8:16] + raw[24 : 24 + length])

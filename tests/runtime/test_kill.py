@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from functools import cache
 from random import Random
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pytest
 
 from ajoin.sql import parse_query
 from runtime.connectors.generator import GeneratorSource, parse_config
+from runtime.crashpoints import AT
 from tests.oracle import freeze
 from tests.oracle.join import Tuple, windowed_join
 from tests.runtime.kill_target import BATCH, CREATED, SQL, TUPLES, generator, open_engine, schema, step
@@ -53,6 +55,7 @@ def kill_in_epoch(directory, epochs, seconds):
         child.communicate()
 
 
+@cache
 def tuples(name):
     """All tuples of a generator, read in one piece."""
     source = GeneratorSource(parse_config(generator(name).settings, schema(name)))
@@ -64,6 +67,7 @@ def tuples(name):
     return out
 
 
+@cache
 def expected(id, active_from):
     schemas = {name: schema(name) for name in "ABC"}
     return windowed_join(parse_query(SQL[id], schemas), {name: tuples(name) for name in "ABC"}, active_from)
@@ -81,7 +85,41 @@ def delivered(engine, id):
 def test_killed_again_and_again_and_every_row_exactly_once(tmp_path, seed):
     rng = Random(seed)
     told = [kill_in_epoch(tmp_path, rng.randint(0, 4), rng.uniform(0, 0.04)) for _ in range(KILLS)]
-    engine = open_engine(tmp_path)
+    finish(tmp_path, told)
+
+
+NAMED = ("epoch.commit:2", "log.append.torn:3", "bucket.renamed:4")
+MORE = (
+    "snapshot.renamed:1",
+    "epoch.join:3",
+    "segment.renamed:5",
+    "recover.cleaned:1",
+    "epoch.committed:4",
+    "epoch.planned:1",
+)
+
+
+@pytest.mark.parametrize("points", [NAMED, pytest.param(MORE, marks=pytest.mark.long)], ids=["some", "more"])
+def test_it_kills_itself_at_named_points(tmp_path, points):
+    finish(tmp_path, [kill_itself(tmp_path, point) for point in points])
+
+
+def kill_itself(directory, point):
+    """A victim that is told to die at a crash point, by a real SIGKILL; what it had time to tell."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runtime.kill_target", str(directory)],
+        input="epoch\n" * (TUPLES // BATCH),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {AT: point},
+    )
+    assert done.returncode == -signal.SIGKILL, f"it did not come along {point}"
+    return [int(line) for line in done.stdout.split()[1:]]
+
+
+def finish(directory, told):
+    """The rest of the story in this process, and what must have come out."""
+    engine = open_engine(directory)
     committed = engine.epoch
     while step(engine):
         pass

@@ -54,7 +54,7 @@ def test_the_story_has_everything(stages):
     assert sum("event" in line for line in story()) == 90
 
 
-@pytest.mark.parametrize("tasks", [0, 1, None])
+@pytest.mark.parametrize("tasks", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (0, None))])
 def test_a_crash_in_any_stage_loses_and_repeats_nothing(tmp_path, stages, tasks):
     for at in range(len(stages)):
         executor = Dying(at, tasks)

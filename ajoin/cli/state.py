@@ -1,0 +1,157 @@
+"""`ajoin state inspect | verify | gc`: look into a state directory. No platform is asked, and none need run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ajoin.cli.inspect import size
+from ajoin.cli.shell import ConfigOption, JsonFlag, console, print_json
+from ajoin.cli.table import event_time
+from ajoin.config import load
+
+if TYPE_CHECKING:
+    from runtime.state_report import Files, StateReport
+
+app = typer.Typer(help="Look into a state directory, without the platform.", no_args_is_help=True)
+
+DirectoryOption = Annotated[
+    Path | None, typer.Option("--state-dir", help="The directory; default: the setting state_dir.", file_okay=False)
+]
+RUNNING = "a platform is running in this directory: what it shows is a moment of it"
+
+
+@app.command("inspect")
+def inspect(state_dir: DirectoryOption = None, config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+    """What is in it: epoch, plan, streams, queries, files. Changes nothing, also while a platform runs."""
+    from runtime.state_report import inspect as look
+
+    report = look(_directory(state_dir, config))
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+@app.command("verify")
+def verify(
+    durable: Annotated[
+        str | None,
+        typer.Option("--durable", help="Durable tier to check as well; default: the one the directory belongs to."),
+    ] = None,
+    state_dir: DirectoryOption = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read everything and check it: log, buckets, results. Exit code 1 if something is wrong. Changes nothing."""
+    from runtime.durable.verify import with_tier
+    from runtime.state_files import tier_of
+    from runtime.state_verify import verify as check
+
+    directory = _directory(state_dir, config)
+    tier = durable or tier_of(directory)
+    found = with_tier(check(directory, tiered=True), tier) if tier else check(directory)
+    if as_json:
+        print_json(found)
+    else:
+        out = console()
+        if found.running:
+            out.print(f"[yellow]{RUNNING}[/]")
+        for problem in found.problems:
+            out.print(f"[red]{escape(problem.file)}[/]: {problem.reason}: {escape(problem.what)}", soft_wrap=True)
+            out.print(f"    [dim]{escape(problem.consequence)}[/]", soft_wrap=True)
+        for note in found.notes:
+            out.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
+        said = f"{len(found.problems)} problems" if found.problems else "everything holds"
+        out.print(f"epoch {found.epoch:,}, {found.files:,} files with {size(found.bytes)} read: [bold]{said}[/]")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@app.command("gc")
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    state_dir: DirectoryOption = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove files that belong to no committed epoch, and half-written ones. Refused while a platform runs."""
+    from runtime.state_gc import collect
+
+    found = collect(_directory(state_dir, config), dry_run=dry_run)
+    total = sum(item.bytes for item in found)
+    if as_json:
+        print_json({"removed": not dry_run, "files": found, "bytes": total})
+        return
+    for item in found:
+        console().print(f"{escape(item.path)}  [dim]{size(item.bytes)}, {item.why}[/]", soft_wrap=True)
+    verb = "would be removed" if dry_run else "removed"
+    console().print(f"{len(found):,} files with {size(total)} {verb}" if found else "there is nothing to remove")
+
+
+def _directory(given: Path | None, config: Path | None) -> Path:
+    return load({"state_dir": given}, config).settings.state_dir
+
+
+# -- for people ---------------------------------------------------------------------------------------------------
+
+
+def _show(r: StateReport) -> None:
+    out = console()
+    if r.running:
+        out.print(f"[yellow]{RUNNING}, and what its epoch has written so far counts as debris[/]", soft_wrap=True)
+    waits = "" if r.executed_version == r.plan_version else f", the last epoch ran with {r.executed_version}"
+    facts = {
+        "directory": f"{r.directory} (format {r.format})",
+        "durable tier": r.tier or "none: the directory is all there is",
+        "epoch": f"{r.epoch:,}",
+        "planned": _planned(r),
+        "plan version": f"{r.plan_version}{waits}: {r.groups} groups, {r.partitions} partitions",
+        "log": f"{r.records:,} records ({size(r.log_bytes)}) since snapshot {r.snapshot} ({size(r.snapshot_bytes)})"
+        + (f", then {r.torn_bytes} bytes that a crash left" if r.torn_bytes else ""),
+        "results": f"{_files(r.results)}, {r.result_rows:,} rows",
+        "dead letters": f"{r.dead_letters:,} remembered",
+        "debris": f"{len(r.debris):,} files, {size(sum(d.bytes for d in r.debris))}" if r.debris else "none",
+    }
+    for label, value in facts.items():
+        out.print(f"[dim]{label + ':':<14}[/]{escape(value)}", soft_wrap=True)
+    _table(
+        ("stream", "source", "watermark", "tuples", "buckets", "views", "pushed", "offset"),
+        (
+            (s.name, s.source, event_time(s.watermark), f"{s.tuples:,}", *map(_files, kinds), s.offset)
+            for s in r.streams
+            if (kinds := (s.buckets, s.views, s.pushed))
+        ),
+    )
+    _table(
+        ("query", "state", "group", "rows", "watermark"),
+        ((q.id, q.state.value, str(q.group), f"{q.rows:,}", event_time(q.watermark)) for q in r.queries),
+    )
+    _table(("join", "items", "buckets"), ((j.node, f"{j.items:,}", _files(j.buckets)) for j in r.joins))
+
+
+def _planned(r: StateReport) -> str:
+    if r.planned is None:
+        return "none: every epoch that was planned is committed"
+    return f"epoch {r.planned.epoch:,} with plan {r.planned.plan_version}, not committed: the next start runs it"
+
+
+def _files(f: Files) -> str:
+    if not f.files:
+        return "-"
+    when = "" if f.epochs is None else f", epochs {f.epochs[0]:,}-{f.epochs[1]:,}"
+    return f"{f.files:,} ({size(f.bytes)}{when})" + (f", {f.missing} missing" if f.missing else "")
+
+
+def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
+    table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    if table.row_count:
+        console().print()
+        console().print(table)

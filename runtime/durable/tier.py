@@ -1,0 +1,172 @@
+"""Objects by name below one URI: all that the durable tier asks of a file system, through pyarrow.
+
+`put` makes an object appear whole or not at all, and `put` has returned only when it would survive: a store of objects
+(s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name and are renamed; on
+a local path they are also forced to disk. An object may be put again under its name, nothing else ever changes one.
+
+A file system that does not answer is an outage (`DURABLE_UNAVAILABLE`), to be waited out like a full disk. A put that
+failed may have happened all the same; callers must be able to put again, and none may rely on its absence.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from optimizer.errors import InvalidRequest, Unavailable
+
+OBJECT_STORES = ("s3", "gcs", "abfs")
+_CHUNK = 1 << 22
+
+
+class DurableTier:
+    """Names are relative paths with forward slashes. May be used by several threads."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._fs, self._root = _resolve(uri)
+        self._whole = self._fs.type_name in OBJECT_STORES
+        self._local = self._fs.type_name == "local"
+
+    def put(self, name: str, data: Any) -> int:
+        """Anything that is contiguous bytes; answers how many."""
+        path = self._path(name)
+        with self._reaching(name):
+            if self._whole:
+                self._write(path, data)
+            else:
+                folder, _, last = path.rpartition("/")
+                temporary = f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp"
+                self._write(temporary, data)
+                self._rename(temporary, path)
+        return memoryview(data).nbytes
+
+    def put_file(self, name: str, path: Path) -> int:
+        """A local file, in one piece: what was cut short must not look complete to a store of objects."""
+        if not path.stat().st_size:
+            return self.put(name, b"")
+        with pa.memory_map(str(path)) as mapped:
+            return self.put(name, mapped.read_buffer())
+
+    def get(self, name: str) -> bytes | None:
+        """None: there is no such object."""
+        try:
+            with self._reaching(name), self._fs.open_input_stream(self._path(name)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def path(self, name: str) -> Path | None:
+        """Where this process can map the object; None: only through `get` and `fetch`."""
+        return Path(self._path(name)) if self._local else None
+
+    def fetch(self, name: str, path: Path) -> bool:
+        """Into a local file, which appears whole; False: there is no such object. Several may fetch the same."""
+        try:
+            with self._reaching(name):
+                stream = self._fs.open_input_stream(self._path(name))
+        except FileNotFoundError:
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            with stream, open(temporary, "wb") as out:
+                while piece := self._read(stream, name):
+                    out.write(piece)
+            os.replace(temporary, path)
+        except Exception:
+            temporary.unlink(missing_ok=True)
+            raise
+        return True
+
+    def delete(self, name: str) -> None:
+        """An object that is not there is deleted already."""
+        with suppress(FileNotFoundError), self._reaching(name):
+            self._fs.delete_file(self._path(name))
+
+    def delete_folder(self, name: str) -> None:
+        with suppress(FileNotFoundError), self._reaching(name):
+            self._fs.delete_dir(self._path(name))
+
+    def list(self, folder: str = "") -> dict[str, int]:
+        """Every object below the folder with its size."""
+        start = self._path(folder) if folder else self._root
+        with self._reaching(folder):
+            found = self._fs.get_file_info(fs.FileSelector(start, recursive=True, allow_not_found=True))
+        return {i.path[len(self._root) + 1 :]: i.size for i in found if i.type == fs.FileType.File}
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _write(self, path: str, data: Any) -> None:
+        try:
+            out = self._fs.open_output_stream(path)
+        except FileNotFoundError:  # folders are made when the first object needs them; stores of objects have none
+            folder = path.rpartition("/")[0]
+            self._fs.create_dir(folder, recursive=True)
+            if self._local:
+                for parent in Path(folder).parents:
+                    if parent.is_relative_to(self._root):  # what is above is not ours, nor perhaps readable
+                        _sync(str(parent))
+            out = self._fs.open_output_stream(path)
+        with out:
+            out.write(data)
+        if self._local:
+            _sync(path)
+
+    def _rename(self, temporary: str, path: str) -> None:
+        if self._fs.type_name == "hdfs":  # refuses to replace
+            with suppress(FileNotFoundError):
+                self._fs.delete_file(path)
+        self._fs.move(temporary, path)
+        if self._local:
+            _sync(path.rpartition("/")[0])
+
+    def _read(self, stream: Any, name: str) -> bytes:
+        with self._reaching(name):
+            return bytes(stream.read(_CHUNK))
+
+    @contextmanager
+    def _reaching(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as e:
+            raise Unavailable(
+                f"the durable tier {self.uri} does not do its work ({name or 'its list'}): {e}",
+                reason="DURABLE_UNAVAILABLE",
+                hint="nothing is lost; the platform goes on when it answers again",
+            ) from e
+
+
+def _resolve(uri: str) -> tuple[Any, str]:
+    """(file system, path). A plain path may be relative."""
+    try:
+        found, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise InvalidRequest(
+            f"the durable tier {uri!r} is neither a path nor a URI that pyarrow knows: {e}",
+            reason="DURABLE_INVALID",
+            hint="for example s3://bucket/folder, hdfs://host/folder, or a path",
+        ) from e
+    except OSError as e:
+        raise Unavailable(f"the durable tier {uri} cannot be reached: {e}", reason="DURABLE_UNAVAILABLE") from e
+    return found, path.rstrip("/")
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,59 @@
+"""Lives in two tiers: around every epoch the process is killed, and the machine is lost, kept, or too small."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.lives import make_life
+from tests.lives.engine import Durable, differences
+from tests.lives.executors import Stubborn
+from tests.lives.told import live
+
+WAYS = (Durable(), Durable(fast_bytes=1), Durable(lost=False, fast_bytes=6000), Durable(fast_bytes=20_000))
+
+
+def play_all(profile, seeds):
+    for seed in seeds:
+        live(profile, seed, partitions=1 + seed % 3, durable=WAYS[seed % 4])
+
+
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [("tiny", range(200_000, 200_024)), ("deep", range(210_000, 210_006)), ("medium", range(220_000, 220_001))],
+)
+def test_engine_and_oracle_agree_whatever_happens_to_the_machine(profile, seeds):
+    play_all(profile, seeds)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [
+        *(("tiny", range(a, a + 50)) for a in range(230_000, 230_500, 50)),
+        *(("deep", range(a, a + 20)) for a in range(240_000, 240_100, 20)),
+        *(("medium", range(a, a + 5)) for a in range(250_000, 250_030, 5)),
+    ],
+)
+def test_engine_and_oracle_agree_whatever_happens_to_the_machine_for_longer(profile, seeds):
+    play_all(profile, seeds)
+
+
+@pytest.mark.parametrize("seed", range(260_000, 260_004))
+def test_by_value_with_tasks_that_run_twice(seed):
+    live("tiny", seed, Stubborn(seed), 2, flags="--stubborn", exchange="value", durable=WAYS[seed % 4])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [700, 702])
+def test_on_spark_workers_fetch_what_is_not_there(seed, spark):
+    live("tiny", seed, spark, flags="--spark", durable=Durable(fast_bytes=(1, 6000, None)[seed % 3]))
+
+
+def test_a_life_is_disturbed_after_every_epoch():
+    life = make_life(Random(1), "tiny")
+    more = Durable().disturbed(life)
+    assert sum("restart" in line for line in more) >= 2 * sum("epoch" in line for line in life)
+    assert [line for line in more if "restart" not in line] == [line for line in life if "restart" not in line]
+    assert differences(life, durable=Durable()) == []

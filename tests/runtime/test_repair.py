@@ -1,0 +1,554 @@
+"""Damaged, cut and missing files: noticed, named, made again from the source offsets; or the platform stops."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from optimizer.errors import InternalError, Unavailable
+from runtime.api import ForceGroups, ForceOrder
+from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.push import PushRead
+from runtime.engine import Engine
+from runtime.events import BucketsRepaired
+from runtime.executor import LocalExecutor
+from runtime.log import Log
+from tests.lives.executors import Stubborn, damage
+from tests.runtime.rig import Rig
+from tests.runtime.story import Crash, tell, wrong
+
+HOP = "WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)"
+TWO = f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}"
+THREE = f"SELECT A.n AS a, B.n AS b, C.n AS c FROM A JOIN B ON A.k = B.k JOIN C ON B.j = C.j {HOP}"
+
+
+def kinds(state):
+    """Open bucket files by kind."""
+    sources = state.sources.values()
+    return {
+        "base": sorted(r.file for r in sources),
+        "view": sorted({v.file for r in sources for v in r.views} - {r.file for r in sources}),
+        "joined": sorted(r.file for r in state.joined.values()),
+    }
+
+
+def repairs(engine):
+    """How often the log says that buckets were repaired."""
+    _, records = Log(engine.directory / "log").read()
+    return sum(r["$"] == "BucketsRepaired" for r in records)
+
+
+# -- between two epochs -------------------------------------------------------------------------------------------
+
+
+def spoiling(engine, spoil):
+    """The engine, with `spoil(engine)` done to it before every epoch."""
+    run = engine.run_epoch
+
+    def spoiled():
+        spoil(engine)
+        return run()
+
+    engine.run_epoch = spoiled
+    return engine
+
+
+@pytest.mark.parametrize("kind", ["base", "view", "joined", "every"])
+def test_every_kind_of_file_is_made_again(tmp_path, kind):
+    """Through creations, a reorder, a regrouping, a rescaling and a deletion, row for row as the oracle says."""
+    rng, hit = Random(kind), []
+
+    def spoil(engine):
+        found = kinds(engine.state)
+        if kind == "every":
+            hit.extend(name for names in found.values() for name in names)
+            for path in (engine.directory / "buckets").glob("*"):
+                path.unlink()
+        else:
+            for name in found[kind][::2]:
+                hit.append(name)
+                damage(engine.directory / "buckets" / name, rng)
+
+    engine = tell(lambda: spoiling(Engine.open(tmp_path, LocalExecutor()), spoil))
+    assert wrong(engine) == []
+    assert hit and repairs(engine) > 0
+    engine.close()
+
+
+def test_damage_is_named_in_the_log(tmp_path, caplog):
+    rig = joining(tmp_path)
+    refs = list(rig.engine.state.sources.values())
+    (tmp_path / "buckets" / refs[0].file).unlink()
+    (tmp_path / "buckets" / refs[1].file).write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        rig.epoch(tuples(2))
+    said = "\n".join(r.getMessage() for r in caplog.records)
+    assert f"bucket file {refs[0].file} is missing" in said
+    assert f"bucket file {refs[1].file} is damaged: it is empty" in said, "also what no task has met"
+    assert "2 of 2 lost source buckets read again" in said
+    assert not {refs[0].id, refs[1].id} & rig.engine.state.sources.keys(), "new ids"
+    assert {p.name for p in rig.files("buckets")} == {f for names in kinds(rig.engine.state).values() for f in names}
+
+
+# -- a small world: what a life without damage delivers is what a life with it must deliver --------------------------
+
+
+def joining(path, executor=None, **config):
+    rig = Rig(path, executor, **config)
+    for name in "ABC":
+        rig.stream(name, k="BIGINT", j="BIGINT", n="INT", delay=500)
+    rig.create("two", TWO)
+    rig.create("three", THREE)
+    rig.epoch(tuples(0))
+    rig.epoch(tuples(1))
+    return rig
+
+
+def tuples(epoch):
+    rng = Random(epoch)
+    return {
+        s: [(rng.randrange(3), rng.randrange(2), 10 * epoch + n, 1000 * epoch + 100 * n) for n in range(6)]
+        for s in "ABC"
+    }
+
+
+def finish(rig, first=2, last=5):
+    for epoch in range(first, last):
+        rig.epoch(tuples(epoch))
+    rig.epoch(watermark=1 << 40)
+    return {q.id: rig.rows(q.id) for q in rig.engine.queries()}
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory):
+    return finish(joining(tmp_path_factory.mktemp("whole")))
+
+
+def remove(rig, names):
+    for name in names:
+        (rig.directory / "buckets" / name).unlink()
+
+
+@pytest.mark.parametrize("config", [{"sharing": "off"}, {"sharing": "astream"}, {"exchange": "value"}])
+def test_in_every_mode(tmp_path, config, undamaged):
+    rig = joining(tmp_path, Stubborn(1), **config)
+    remove(rig, kinds(rig.engine.state)["base"][::2])
+    rig.reopen()
+    assert finish(rig) == undamaged
+    assert repairs(rig.engine) == 1
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_restart_finds_the_damage_with_its_first_epoch(tmp_path, kill, undamaged):
+    rig = joining(tmp_path)
+    remove(rig, kinds(rig.engine.state)["base"])
+    rig.reopen(kill=kill)
+    assert finish(rig) == undamaged
+
+
+class Dying(LocalExecutor):
+    """The process dies in the first stage whose name contains `at`."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def run(self, name, stage, shared, tasks):
+        if self.at and self.at in name:
+            self.at = ""
+            raise Crash
+        return super().run(name, stage, shared, tasks)
+
+
+@pytest.mark.parametrize("stage", ["source", "join 1", "join 2"])
+def test_a_planned_epoch_is_repaired_on_opening(tmp_path, stage, undamaged):
+    executor = Dying("")
+    rig = joining(tmp_path, executor)
+    executor.at = f"epoch 3: {stage}"
+    with pytest.raises(Crash):
+        rig.epoch(tuples(2))
+    state = rig.engine.state
+    remove(rig, [*kinds(state)["base"][1:3], *kinds(state)["joined"][:1]])
+    rig.reopen()
+    assert rig.engine.epoch == 3
+    assert finish(rig, 3) == undamaged
+
+
+@pytest.mark.parametrize("at", ["epoch 3: lost buckets", "epoch 3: rebuild joins", "before the log", "after the log"])
+def test_a_crash_in_the_middle_of_a_repair(tmp_path, at, undamaged, monkeypatch):
+    executor = Dying("")
+    rig = joining(tmp_path, executor)
+    before = rig.engine.state.to_json()
+    remove(rig, kinds(rig.engine.state)["base"][:2])
+    executor.at = at
+    append = Log.append
+
+    def cut(log, record):
+        if record["$"] == "BucketsRepaired" and executor.at:
+            if at == "after the log":
+                append(log, record)
+            executor.at = ""
+            raise Crash
+        append(log, record)
+
+    monkeypatch.setattr(Log, "append", cut)
+    with pytest.raises(Crash):
+        rig.epoch(tuples(2))
+    if at != "after the log":
+        (planned,) = (r for r in Log(tmp_path / "log").read()[1][-1:])
+        assert planned["$"] == "EpochPlanned" and rig.engine.state.to_json()["sources"] == before["sources"]
+    rig.reopen()
+    assert finish(rig, 3) == undamaged
+    assert {p.name for p in rig.files("buckets")} == {f for names in kinds(rig.engine.state).values() for f in names}
+
+
+def test_a_plan_change_that_waits_meets_a_repaired_state(tmp_path):
+    def life(rig, spoil):
+        rig.create("more", THREE.replace("A.n AS a", "A.n + 1 AS a"))
+        rig.control(ForceOrder("three", ["A", ["B", "C"]]))
+        rig.control(ForceGroups((("two", 1), ("three", 0), ("more", 2))))
+        rig.delete("two")
+        spoil()
+        return finish(rig)
+
+    plain, other = joining(tmp_path / "plain"), joining(tmp_path / "other")
+    expected = life(plain, lambda: None)
+    assert life(other, lambda: remove(other, kinds(other.engine.state)["base"])) == expected
+    assert repairs(other.engine) == 1
+
+
+def test_counts_and_dead_letters_are_not_counted_again(tmp_path):
+    def life(path, spoil):
+        rig = Rig(path)
+        for name in "AB":
+            rig.stream(name, k="BIGINT", n="INT", delay=0, lateness=0)
+        rig.create("q", "SELECT COUNT(*) AS c FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 4 SECONDS)")
+        rig.epoch({"A": [(1, 1, 1000), (1, 2, 1500)], "B": [(1, 1, 1200)]})
+        rig.epoch({"A": [(1, 3, 200), (1, 4, 1900), (None, 5, None)], "B": [(1, 2, 1700)]})  # one late, one dead
+        if spoil:
+            remove(rig, kinds(rig.engine.state)["base"])
+        rig.epoch({"B": [(1, 9, 3000)]}, watermark=1 << 40)
+        told = [(s.tuples, s.late_dropped, s.dead_letter) for s in rig.engine.streams()]
+        return rig.rows("q"), told, rig.engine.dead_letters()
+
+    assert life(tmp_path / "plain", False) == life(tmp_path / "spoiled", True)
+
+
+def test_a_stream_that_was_idle_comes_back_after_a_repair(tmp_path):
+    """What it brings for windows that the others closed meanwhile is in no window, repaired or not."""
+
+    def life(path, spoil):
+        rig = Rig(path)
+        for name in "AB":
+            rig.stream(name, k="BIGINT", n="INT", delay=0, idle=1000)
+        rig.create("q", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}")
+        rig.epoch({"A": [(1, 1, 1000)], "B": [(1, 1, 1100)]})
+        for second in range(2, 9):
+            rig.clock.now += 600
+            rig.epoch({"A": [(1, second, 1000 * second)]})
+        if spoil:
+            remove(rig, kinds(rig.engine.state)["base"])
+        rig.epoch({"A": [(1, 9, 8200)], "B": [(1, n, 1000 * n) for n in range(1, 10)]})
+        rig.epoch({"A": [(1, 10, 9100)]}, watermark=1 << 40)
+        return rig.rows("q"), [(s.tuples, s.late_dropped) for s in rig.engine.streams()]
+
+    rows, told = life(tmp_path / "plain", False)
+    assert rows and life(tmp_path / "spoiled", True) == (rows, told)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_nobody_needs_the_buckets_of_a_deleted_query(tmp_path, restart):
+    rig = joining(tmp_path)
+    rig.delete("two")
+    rig.delete("three")
+    rig.engine.delete_stream("C")
+    remove(rig, kinds(rig.engine.state)["base"])
+    if restart:
+        rig.reopen()
+    rig.create("again", TWO)
+    rig.epoch({s: rows for s, rows in tuples(2).items() if s != "C"})
+    rig.epoch(watermark=1 << 40)
+    assert rig.rows("again")
+
+
+def test_a_store_that_has_a_copy_is_asked_first(tmp_path, undamaged, monkeypatch):
+    rig = joining(tmp_path)
+    names = kinds(rig.engine.state)["base"][:2]
+    copies = {name: (tmp_path / "buckets" / name).read_bytes() for name in names}
+    copies[names[1]] = b"damaged as well"
+    remove(rig, names)
+    asked = []
+
+    def refetch(name):
+        asked.append(name)
+        (tmp_path / "buckets" / name).write_bytes(copies[name])
+        return True
+
+    monkeypatch.setattr(rig.engine._store, "refetch", refetch)
+    assert finish(rig) == undamaged
+    assert sorted(asked) == sorted(names)
+    (repaired,) = (r for r in Log(tmp_path / "log").read()[1] if r["$"] == "BucketsRepaired")
+    assert len(repaired["sources"]) == 1, "only what could not be fetched is read again"
+
+
+@pytest.mark.parametrize("exchange", ["reference", "value"])
+def test_a_durable_tier_has_the_copies(tmp_path, undamaged, exchange):
+    rig = joining(tmp_path / "state", durable=str(tmp_path / "durable"), exchange=exchange)
+    rng = Random(exchange)
+    for names in kinds(rig.engine.state).values():
+        for name in names:
+            damage(rig.directory / "buckets" / name, rng)
+    for path in rig.files("results"):
+        path.write_bytes(path.read_bytes()[:-9])
+    assert finish(rig) == undamaged
+    assert repairs(rig.engine) == 0, "nothing had to be read from its source"
+
+
+def test_damage_that_keeps_coming_back_is_an_error(tmp_path):
+    class Hopeless(LocalExecutor):
+        def run(self, name, stage, shared, tasks):
+            if "join" in name:
+                raise InternalError("bucket file b2.bucket is damaged: always", reason="BUCKET_DAMAGED")
+            return super().run(name, stage, shared, tasks)
+
+    rig = joining(tmp_path)
+    rig.engine.executor = Hopeless()
+    with pytest.raises(InternalError, match="always"):
+        rig.epoch(tuples(2))
+
+
+# -- other sources ------------------------------------------------------------------------------------------------
+
+
+def write_files(folder, epoch):
+    folder.mkdir(exist_ok=True)
+    for stream, rows in tuples(epoch).items():
+        if stream != "C":
+            k, _, n, ts = zip(*rows, strict=True)
+            table = pa.table({"k": k, "n": pa.array(n, pa.int32()), "ts": pa.array(ts, pa.timestamp("ms"))})
+            pq.write_table(table, folder / f"{stream}-{epoch}.parquet")
+
+
+def reading_files(path, spoil=lambda rig: None):
+    rig = Rig(path / "state", allowed_roots=(path,))
+    write_files(path / "in", 0)
+    for name in "AB":
+        spec = ConnectorSpec("files", (("path", str(path / "in")), ("pattern", f"{name}-*.parquet")))
+        rig.stream(name, spec, k="BIGINT", n="INT", delay=500)
+    rig.create("q", TWO)
+    for epoch in range(1, 5):
+        rig.clock.now += 10_000
+        rig.engine.run_epoch()
+        if epoch == 3:
+            spoil(rig)
+        write_files(path / "in", epoch)
+    rig.epoch(watermark=1 << 40)
+    return rig
+
+
+class Wide(LocalExecutor):
+    """Says that it has two cores, so the next epoch is read while this one joins."""
+
+    cores = 2
+
+
+def generating(path, spoil=lambda rig: None):
+    rig = Rig(path / "state", Wide())
+    for seed, name in enumerate("AB"):
+        spec = ConnectorSpec("generator", (("rate", "20"), ("seed", str(seed)), ("column.k", "uniform(0,5)")))
+        rig.stream(name, spec, k="BIGINT", n="INT", delay=500)
+    rig.create("q", TWO)
+    for epoch in range(1, 5):
+        rig.clock.now += 1_000
+        rig.engine.run_epoch()
+        if epoch == 3:
+            spoil(rig)
+    rig.epoch(watermark=1 << 50)
+    return rig
+
+
+@pytest.mark.parametrize("life", [reading_files, generating])
+def test_files_and_generators_bring_their_tuples_again(tmp_path, life):
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "spoiled").mkdir()
+    expected = life(tmp_path / "plain").rows("q")
+    found = life(tmp_path / "spoiled", lambda rig: remove(rig, kinds(rig.engine.state)["base"]))
+    assert expected and found.rows("q") == expected
+    assert repairs(found.engine) == 1
+
+
+# -- what cannot be had any more ----------------------------------------------------------------------------------
+
+
+def test_a_lost_bucket_stops_the_platform_and_nothing_wrong_comes_out(tmp_path, undamaged):
+    rig = joining(tmp_path)
+    ref = next(r for r in rig.engine.state.sources.values() if r.epoch == 1)
+    path = tmp_path / "buckets" / ref.file
+    kept, before = path.read_bytes(), {q.id: rig.rows(q.id) for q in rig.engine.queries()}
+    pushed = {p: p.read_bytes() for p in (tmp_path / "sources").rglob("0000000000.jsonl")}
+    path.unlink()
+    for p in pushed:
+        p.unlink()
+
+    def told(caught):
+        assert caught.value.reason == "BUCKET_LOST"
+        said = str(caught.value)
+        for part in (ref.file, repr(ref.stream), "epoch 1", "offsets 0 to 1", "No wrong row", "state directory"):
+            assert part in said
+
+    for attempt in range(2):
+        with pytest.raises(InternalError) as caught:
+            rig.epoch(tuples(2) if attempt == 0 else {})
+        told(caught)
+        assert {q.id: rig.rows(q.id) for q in rig.engine.queries()} == before
+    rig.engine.abandon()
+    with pytest.raises(InternalError) as caught:
+        Engine.open(tmp_path, LocalExecutor(), rig.config, rig.clock)
+    told(caught)
+    path.write_bytes(kept)  # somebody has a copy
+    rig.engine = rig._open()
+    assert finish(rig, 3) == undamaged
+
+
+def test_a_source_that_brings_something_else_does_not_have_them_any_more(tmp_path):
+    """A file that disappeared is a dead letter to its source; here it is a loss."""
+
+    def spoil(rig):
+        remove(rig, kinds(rig.engine.state)["base"])
+        (tmp_path / "in" / "A-0.parquet").unlink()
+
+    with pytest.raises(InternalError, match="disappeared") as caught:
+        reading_files(tmp_path, spoil)
+    assert caught.value.reason == "BUCKET_LOST"
+
+
+def test_a_source_that_is_away_is_waited_for(tmp_path, undamaged, monkeypatch):
+    rig = joining(tmp_path)
+    remove(rig, kinds(rig.engine.state)["base"][:1])
+    load = PushRead.load
+
+    def away(self, schema):
+        if self.number < 2:
+            raise Unavailable("the broker is away")
+        return load(self, schema)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PushRead, "load", away)
+        with pytest.raises(Unavailable, match="away"):
+            rig.epoch(tuples(2))
+    assert finish(rig, 3) == undamaged
+
+
+def test_pushed_tuples_are_kept_while_their_buckets_are_open(tmp_path):
+    rig = joining(tmp_path)
+
+    def kept():
+        return {int(p.name.split(".")[0]) for p in (tmp_path / "sources").rglob("*.jsonl")}
+
+    assert kept() == {0, 1}
+    for epoch in range(2, 9):
+        rig.epoch(tuples(epoch))
+        needed = min(json.loads(r.origin.start) for r in rig.engine.state.sources.values())
+        assert kept() == set(range(needed, epoch + 1))
+    assert needed > 0
+    rig.epoch(watermark=1 << 40)
+    assert not rig.engine.state.sources and not kept()
+
+
+# -- results ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_results_are_named_and_never_shown(tmp_path, seed):
+    rig, rng = joining(tmp_path), Random(seed)
+    epoch, segments = next(iter(rig.engine.state.segments.items()))
+    entry = segments[0].entries[0]
+    path = tmp_path / "results" / segments[0].file
+    raw = bytearray(path.read_bytes())
+    if seed == 0:
+        path.unlink()
+    elif seed < 4:
+        path.write_bytes(raw[: entry.offset + rng.randrange(entry.length)])
+    else:
+        raw[entry.offset + rng.randrange(entry.length)] ^= 1 << rng.randrange(8)
+        path.write_bytes(raw)
+    id = entry.uid.rpartition("#")[0]
+    for look in (lambda: rig.rows(id), lambda: list(rig.engine.delivered(epoch))):
+        with pytest.raises(InternalError) as caught:
+            look()
+        assert caught.value.reason == "RESULTS_DAMAGED"
+        assert segments[0].file in str(caught.value) and repr(id) in str(caught.value)
+
+
+def test_rows_that_a_sink_still_waits_for_are_not_forgotten(tmp_path):
+    rig = Rig(tmp_path / "state", allowed_roots=(tmp_path,))
+    for name in "AB":
+        rig.stream(name, k="BIGINT", n="INT")
+    rig.create("q", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}")
+    state = rig.engine.state
+    uid = next(iter(state.queries))
+    blocked = tmp_path / "blocked"
+    blocked.write_text("not a folder")
+    sink = ConnectorSpec("parquet", (("path", str(blocked)),))
+    state.queries[uid] = replace(state.queries[uid], sinks=(sink,))
+    rig.epoch({"A": [(1, 1, 100)], "B": [(1, 1, 200)]})
+    (segment,) = state.segments[1]
+    rig.engine.close()
+    Path(rig.directory / "results" / segment.file).unlink()
+    with pytest.raises(InternalError) as caught:
+        rig._open()
+    assert caught.value.reason == "RESULTS_DAMAGED"
+
+
+def test_a_repair_is_a_value_that_reads_back(tmp_path):
+    rig = joining(tmp_path)
+    remove(rig, kinds(rig.engine.state)["base"][:1])
+    rig.epoch(tuples(2))
+    _, records = Log(tmp_path / "log").read()
+    assert sum(r["$"] == BucketsRepaired.__name__ for r in records) == 1
+    state = rig.engine.state.to_json()
+    rig.reopen()
+    again = rig.engine.state.to_json()
+    assert {k: again[k] for k in ("sources", "joined", "next_bucket", "next_source")} == {
+        k: state[k] for k in ("sources", "joined", "next_bucket", "next_source")
+    }
+
+
+# -- on Spark -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exchange", ["reference", "value"])
+def test_tasks_on_spark_say_what_they_met_and_the_epoch_is_repaired(tmp_path, spark, undamaged, exchange, caplog):
+    rig = joining(tmp_path, spark, exchange=exchange)
+    names = kinds(rig.engine.state)
+    changed = tmp_path / "buckets" / names["base"][0]
+    raw = bytearray(changed.read_bytes())
+    raw[40] ^= 1
+    changed.write_bytes(raw)
+    remove(rig, [names["base"][2], *names["joined"][:1]])
+    rig.reopen()
+    with caplog.at_level(logging.WARNING):
+        assert finish(rig) == undamaged
+    said = "\n".join(r.getMessage() for r in caplog.records)
+    assert f"bucket file {changed.name} is damaged" in said and f"bucket file {names['base'][2]} is missing" in said
+    assert repairs(rig.engine) == 1
+
+
+@pytest.mark.spark
+def test_a_loss_on_spark_has_its_reason_and_its_file(tmp_path, spark):
+    rig = joining(tmp_path, spark)
+    ref = next(r for r in rig.engine.state.sources.values() if r.epoch == 1)
+    remove(rig, [ref.file])
+    for path in (tmp_path / "sources").rglob("0000000000.jsonl"):
+        path.write_text("")
+    with pytest.raises(InternalError, match=rf"bucket file {ref.file} is lost.*brings 0 tuples") as caught:
+        rig.epoch(tuples(2))
+    assert caught.value.reason == "BUCKET_LOST"
+    rig.engine.abandon()
