@@ -1,14 +1,14 @@
-"""How fast do tuples come in from Kafka, as JSON messages and as Arrow batches?
+"""How fast do tuples come in from Kafka, as JSON messages and as Arrow batches? And in Flink, from the same topics?
 
-    python -m experiments.kafka_throughput [--tuples 200000] [--executor local|spark] [--bootstrap host:port]
+    python -m experiments.kafka_throughput [--quick] [--executor spark|local] [--no-flink] [--bootstrap host:port]
 
-Two topics of six BIGINT columns each are filled, then read twice: by the source alone (fetch and decode), and by
-the engine with one windowed join over both topics, until nothing waits. Filling is not measured. Without
---bootstrap a broker is started on loopback with the jars the Kafka tests use; it then shares the machine's cores
-with the platform, as Flink's would.
+Two topics of six BIGINT columns each are filled, then read: by the source alone (fetch and decode, one process), by
+the engine with one windowed join over both topics, until nothing waits, and, as JSON, by Flink with the same join
+(experiments.kafka_flink says what is counted there). Filling is not measured. Without --bootstrap a broker is started
+on loopback with the jars the Kafka tests use; it then shares the machine's cores with whoever reads.
 
-Reported per format: messages/s and tuples/s of the source in one process, and tuples/s of the engine from the
-first epoch to the last (the first one includes compiling the kernels unless they are cached).
+Source and engine read a short pair of topics first, so that kernels are compiled and workers started, as Flink's
+are; after that the engine is charged for everything from its first epoch to its last commit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from ajoin.sql import parse_query
+from experiments import kafka_flink
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
@@ -36,13 +38,15 @@ from runtime.connectors.kafka_source import KafkaSource, parse_config
 from runtime.engine import Engine, EngineConfig
 from runtime.executor import Executor, LocalExecutor
 
+RESULTS = Path(__file__).parent / "results" / "kafka"
 COLUMNS = ("k", "a", "b", "c", "d")
+DELAY_MS = 10_000
 SQL = "SELECT V.a, W.b FROM V JOIN W ON V.k = W.k WINDOW TUMBLING (SIZE 1 SECOND)"
 
 
 def schema(name: str) -> StreamSchema:
     typed = tuple(Column(c, ColumnType.BIGINT) for c in COLUMNS)
-    return StreamSchema(name, (*typed, Column("ts", ColumnType.TIMESTAMP)), "ts", watermark_delay_ms=10_000)
+    return StreamSchema(name, (*typed, Column("ts", ColumnType.TIMESTAMP)), "ts", watermark_delay_ms=DELAY_MS)
 
 
 def tuples(count: int, keys: int, rate: int, seed: int) -> pa.Table:
@@ -134,46 +138,123 @@ def executor(kind: str) -> Iterator[Executor]:
             spark.stop()
 
 
-def measure(bootstrap: str, tasks: Executor, format: str, given: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """A short and a long pair of topics, by stream, and how many messages each pair holds."""
+
+    short: dict[str, str]
+    long: dict[str, str]
+    few: int
+    messages: int
+
+
+def fill_both(bootstrap: str, format: str, count: int, given: argparse.Namespace) -> tuple[dict[str, str], int]:
+    """Two new topics by stream, and how many messages they hold."""
     names = {s: f"throughput.{format}.{s.lower()}.{time.time_ns()}" for s in ("V", "W")}
-    messages = {}
-    for seed, (stream, topic) in enumerate(names.items()):
-        table = tuples(given.tuples, given.keys, given.rate, seed)
-        messages[stream] = fill(bootstrap, topic, table, format, given.partitions, given.batch)
-    most = {"json": 100_000, "arrow": max(1, 200_000 // given.batch)}[format]
+    messages = 0
+    for seed, topic in enumerate(names.values()):
+        table = tuples(count, given.keys, given.rate, seed)
+        messages += fill(bootstrap, topic, table, format, given.partitions, given.batch)
+    return names, messages
+
+
+def measure(bootstrap: str, tasks: Executor, format: str, given: argparse.Namespace) -> tuple[dict[str, Any], Topics]:
+    long, messages = fill_both(bootstrap, format, given.tuples, given)
+    short, few = fill_both(bootstrap, format, given.tuples // 10, given)
+    most = {"json": given.epoch, "arrow": max(1, given.epoch // given.batch)}[format]
     common = {"bootstrap": bootstrap, "format": format, "start": "earliest", "max_messages": str(most)}
-    options = {s: {**common, "topic": topic} for s, topic in names.items()}
+    options = {s: {**common, "topic": topic} for s, topic in long.items()}
+    read_alone({**common, "topic": short["V"]})
     read, seconds = read_alone(options["V"])
     assert read == given.tuples, f"{read} of {given.tuples} tuples were read"
+    read_and_join(tasks, {s: {**common, "topic": topic} for s, topic in short.items()})
     joined = read_and_join(tasks, options)
     assert joined["tuples"] + joined["late"] == 2 * given.tuples
-    return {
+    found = {
         "format": format,
-        "source_messages_per_s": round(messages["V"] / seconds),
+        "messages": messages,
+        "source_messages_per_s": round(messages / 2 / seconds),
         "source_tuples_per_s": round(read / seconds),
+        "engine_messages_per_s": round(messages / joined["seconds"]),
         "engine_tuples_per_s": round(2 * given.tuples / joined["seconds"]),
         **{k: joined[k] for k in ("rows", "late", "epochs")},
     }
+    return found, Topics(short, long, few, messages)
+
+
+def compare(bootstrap: str, ours: dict[str, Any], topics: Topics, log: Path) -> dict[str, Any]:
+    """Flink over the same topics; its rows must be as many."""
+    sizes = (topics.few, topics.messages)
+    flink = kafka_flink.measure(bootstrap, topics.short, topics.long, sizes, COLUMNS, DELAY_MS, log)
+    same = flink.status != "ok" or flink.rows == ours["rows"]
+    found: dict[str, Any] = {"status": flink.status if same else f"other rows: {flink.rows:,}, not {ours['rows']:,}"}
+    if flink.status == "ok":
+        found |= {"messages_per_s": round(flink.rate), "rows": flink.rows}
+        found["ratio"] = round(ours["engine_messages_per_s"] / flink.rate, 2)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="throughput from Kafka, JSON and Arrow")
+    parser = argparse.ArgumentParser(description="throughput from Kafka, JSON and Arrow, and of Flink")
     parser.add_argument("--bootstrap", default="", help="host:port of a running broker (default: start one)")
-    parser.add_argument("--tuples", type=int, default=200_000, help="per stream")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the tuples")
+    parser.add_argument("--tuples", type=int, help="per stream (default 1,000,000; quick 200,000)")
     parser.add_argument("--rate", type=int, default=50_000, help="tuples per second of event time and stream")
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--batch", type=int, default=5_000, help="tuples per Arrow message")
-    parser.add_argument("--executor", choices=("local", "spark"), default="local")
-    parser.add_argument("--out", type=Path, help="also write the numbers to this JSON file")
+    parser.add_argument("--epoch", type=int, default=250_000, help="most tuples per stream that an epoch reads")
+    parser.add_argument("--executor", choices=("spark", "local"), default="spark")
+    parser.add_argument("--no-flink", action="store_true", help="only the platform")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for report.md and results.json")
     given = parser.parse_args()
-    with cluster(given.bootstrap) as bootstrap, executor(given.executor) as tasks:
-        results = [measure(bootstrap, tasks, format, given) for format in ("json", "arrow")]
-    for result in results:
-        print("  ".join(f"{k}={v:,}" if isinstance(v, int) else f"{k}={v}" for k, v in result.items()))
-    if given.out:
-        settings = {k: v for k, v in vars(given).items() if k not in ("out", "bootstrap")}
-        given.out.write_text(json.dumps({"settings": settings, "results": results}, indent=2) + "\n")
+    given.tuples = given.tuples or (200_000 if given.quick else 1_000_000)
+    given.out.mkdir(parents=True, exist_ok=True)
+    with cluster(given.bootstrap) as bootstrap:
+        with executor(given.executor) as tasks:
+            measured = [measure(bootstrap, tasks, format, given) for format in ("json", "arrow")]
+        ours = [found for found, _ in measured]
+        # Alone on the machine: the platform's Spark has ended.
+        flink = None if given.no_flink else compare(bootstrap, *measured[0], given.out / "flink.log")
+    settings = {k: v for k, v in vars(given).items() if k not in ("out", "bootstrap", "quick", "no_flink")}
+    (given.out / "results.json").write_text(
+        json.dumps({"settings": settings, "ours": ours, "flink": flink}, indent=2) + "\n"
+    )
+    text = report(settings, ours, flink)
+    (given.out / "report.md").write_text(text)
+    print(text)
+
+
+def report(settings: dict[str, Any], ours: list[dict[str, Any]], flink: dict[str, Any] | None) -> str:
+    lines = [
+        "# Throughput from Kafka",
+        "",
+        f"Two topics with {settings['tuples']:,} tuples of six BIGINT columns each in {settings['partitions']} "
+        f"partitions; `{SQL}`. One broker on the same machine. The platform reads at most "
+        f"{settings['epoch']:,} tuples of a stream per epoch; its executor: {settings['executor']}.",
+        "",
+        "| system | messages | messages/s, source alone | messages/s, joined | tuples/s, joined | rows |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in ours:
+        numbers = ("source_messages_per_s", "engine_messages_per_s", "engine_tuples_per_s", "rows")
+        lines.append(f"| ajoin | {r['format']} | " + " | ".join(f"{r[n]:,}" for n in numbers) + " |")
+    if flink is None:
+        return "\n".join([*lines, ""])
+    if flink["status"] != "ok":
+        return "\n".join([*lines, "", f"Flink: {flink['status']}", ""])
+    lines.append(f"| flink | json | | {flink['messages_per_s']:,} | {flink['messages_per_s']:,} | {flink['rows']:,} |")
+    arrow = ours[1]["engine_tuples_per_s"] / flink["messages_per_s"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"JSON: {flink['ratio']:.2f} x Flink. Both counted {flink['rows']:,} rows.",
+            "",
+            f"Flink has no Arrow format. Tuples/s of the platform from Arrow batches: {arrow:.1f} x Flink's from JSON.",
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":
