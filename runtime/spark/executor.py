@@ -33,6 +33,11 @@ ATTEMPTS = 4
 """Of a task, before its stage fails."""
 
 
+LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Where driver and tasks share the cores, the JVM only schedules: its optimizing compiler and its concurrent collector
+would take more of them than they give back."""
+
+
 class SparkExecutor:
     """Owns a Spark session. Start one per process with `start`."""
 
@@ -153,9 +158,10 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         "spark.driver.memory": "1g",
         "spark.log.level": "INFO" if verbose else "ERROR",
     }
+    java = [LEAN] if master.startswith("local") else []
     if not verbose:
-        quiet = Path(__file__).with_name("log4j2.properties")
-        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+        java.append(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}")
+    settings["spark.driver.extraJavaOptions"] = " ".join(java)
     if master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:")):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if not master.startswith("local"):
