@@ -25,7 +25,8 @@ from optimizer.errors import AJoinError, InvalidRequest
 from runtime.api import Optimize
 from runtime.calibrate import calibrated
 from runtime.connectors.options import NOWHERE
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 

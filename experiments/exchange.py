@@ -23,7 +23,8 @@ from ajoin.sql import parse_query
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor
 from runtime.spark.executor import SparkExecutor

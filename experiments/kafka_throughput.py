@@ -35,7 +35,8 @@ from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.kafka_encode import encode_json
 from runtime.connectors.kafka_source import KafkaSource, parse_config
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import Executor, LocalExecutor
 
 RESULTS = Path(__file__).parent / "results" / "kafka"

@@ -38,7 +38,8 @@ from ajoin.sql import parse_query
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, ResultBatch
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 COLUMNS = ("k", *(f"c{i}" for i in range(9)))

@@ -16,7 +16,8 @@ from optimizer.query import EquiPredicate, JoinQuery, Output, Source, Window
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from runtime.kernels import warm
 

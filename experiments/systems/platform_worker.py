@@ -30,7 +30,8 @@ from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
 from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import Executor, LocalExecutor
 from runtime.kernels.warm import warm_up
 from runtime.planner import Sharing

@@ -12,7 +12,8 @@ import pytest
 from ajoin.replay.output import json_rows
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import ScenarioError, read
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 Line = dict[str, Any]

@@ -12,7 +12,7 @@ from ajoin import errors
 from ajoin.catalog import Limits
 from ajoin.results import Batch, Cursor, Progress
 from runtime.api import QueryState
-from runtime.engine import EngineConfig
+from runtime.engine_config import EngineConfig
 from tests.ajoin.world import JOIN, WAIT, V, W, running, with_streams
 
 

@@ -10,7 +10,7 @@ from ajoin import errors
 from ajoin.catalog import Limits
 from ajoin.config import load
 from ajoin.launch import open_engine
-from runtime.engine import EngineConfig
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from tests.ajoin.world import JOIN, WAIT, running, with_streams
 

@@ -17,7 +17,7 @@ from ajoin.service.server import SERVICES
 from ajoin.tokens import Role, TokenFile, create_token
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from runtime.connectors.options import NOWHERE
-from runtime.engine import EngineConfig
+from runtime.engine_config import EngineConfig
 from tests.ajoin.certificates import Authority
 from tests.ajoin.world import JOIN, WAIT, V, W, running, with_streams
 

@@ -14,7 +14,8 @@ from ajoin.client import Client
 from ajoin.platform import Pace, Platform
 from ajoin.service import ServerThread
 from ajoin.service.security import OPEN, Security
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 QUICK = Pace(batch_interval=0.01, epoch_interval=0.005, idle_interval=0.02)

@@ -23,7 +23,8 @@ from unittest.mock import patch
 
 from optimizer.plan import Plan, RunningQuery
 from runtime.crashpoints import POINTS
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 from runtime.operators.join import JoinReport

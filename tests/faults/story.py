@@ -16,7 +16,8 @@ from random import Random
 from typing import Any
 
 from ajoin.replay.scenario import Scenario, parse
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from tests.faults.survivor import Death, Survivor
 from tests.lives import describe

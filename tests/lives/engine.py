@@ -12,7 +12,8 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.exchange import Exchange
 from runtime.executor import Executor, LocalExecutor
 from runtime.planner import Sharing

@@ -10,7 +10,8 @@ from typing import Any
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
 from runtime.codec import decode
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.events import Event
 from runtime.executor import LocalExecutor
 from runtime.log import Log

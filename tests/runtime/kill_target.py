@@ -16,7 +16,8 @@ from optimizer.errors import AJoinError
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceOrder, ScaleTo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 TUPLES = 600

@@ -20,7 +20,9 @@ from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig, EpochReport
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
+from runtime.epoch_loop import EpochReport
 from runtime.executor import Executor, LocalExecutor
 from runtime.kernels.csr import Csr
 

@@ -9,7 +9,8 @@ from optimizer.errors import ResourceExhausted
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, QueryInfo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 TWO = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"

@@ -14,7 +14,8 @@ from runtime.api import CreateQuery
 from runtime.connectors import sinks
 from runtime.connectors.base import ConnectorSpec
 from runtime.delivery import Delivery
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"

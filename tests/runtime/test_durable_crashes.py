@@ -13,7 +13,8 @@ import uuid
 import pytest
 
 from runtime.durable.tier import DurableTier
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from tests.runtime.story import Crash, tell, wrong
 

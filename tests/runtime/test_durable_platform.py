@@ -9,7 +9,8 @@ import os
 import pytest
 
 from optimizer.errors import Unavailable
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from tests.ajoin.world import JOIN, WAIT, with_streams
 

@@ -12,7 +12,8 @@ from ajoin.sql import parse_query
 from optimizer.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from runtime.operators import matches, sink
 

@@ -16,7 +16,8 @@ from runtime import log as log_module
 from runtime.api import CreateQuery
 from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 
 SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Engine, EngineConfig
+from runtime.engine import Engine
+from runtime.engine_config import EngineConfig
 from runtime.executor import LocalExecutor
 from tests.runtime.rig import Rig
 from tests.runtime.story import Crash, expected, story, tell, wrong
