@@ -1,13 +1,15 @@
-"""Memory that a worker frees and needs again a moment later, epoch after epoch.
+"""How much memory this process may use, and how it keeps what it has.
 
-The C library gives large blocks back to the operating system as soon as they are freed, and asks for them again,
-zeroed page by page, for the next array. A worker does nothing else all day: a fifth of its time went into that. So it
-keeps what it freed, up to a bound.
+A worker frees memory and needs it again a moment later, epoch after epoch. The C library gives large blocks back to
+the operating system as soon as they are freed, and asks for them again, zeroed page by page, for the next array. So a
+worker keeps what it freed, up to a bound.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 
 KEPT = 256 << 20
 """Free bytes a worker holds on to."""
@@ -24,3 +26,20 @@ def keep_freed() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_TRIM_THRESHOLD, KEPT)) and bool(mallopt(_MMAP_THRESHOLD, LARGE))
+
+
+def usable(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes of memory this process may use: what the machine has, or less if a control group says so."""
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        group = groups / mine.read_text().rpartition("::")[2].strip().lstrip("/")
+    except OSError:
+        return least
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(groups):
+            break
+        try:
+            least = min(least, int((folder / "memory.max").read_text()))
+        except (OSError, ValueError):  # no limit here: the file says "max", or is not there
+            continue
+    return least

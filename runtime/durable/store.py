@@ -34,16 +34,6 @@ class _Tiers(BucketStore):
         cached = self._open.get(name)
         if cached is not None and not (self.directory / name).exists():
             return cached[1]  # evicted meanwhile: buckets never change, so what is open is as good
-        found = self._find(name)
-        bound = self.shelf.bound
-        if bound is not None:
-            held = sum(file.nbytes for _, file in self._open.values())
-            while held > bound // _OPEN_SHARE and len(self._open) > 1:
-                _, (_, gone) = self._open.popitem(last=False)
-                held -= gone.nbytes
-        return found
-
-    def _find(self, name: str) -> BucketFile:
         for _ in range(_ATTEMPTS):
             try:
                 return super().open(name)
@@ -71,7 +61,7 @@ class _Tiers(BucketStore):
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
-        self._open[name] = (_NOWHERE, found)
+        self._keep(name, _NOWHERE, found)
         return found
 
     def _is_gone(self, name: str) -> bool:
@@ -98,7 +88,7 @@ class TieredStore(_Tiers):
     """A bucket store that finds more than its directory holds. Picklable: it travels as its shelf."""
 
     def __init__(self, shelf: Shelf) -> None:
-        super().__init__(shelf.directory)
+        super().__init__(shelf.directory, cached_bytes=None if shelf.bound is None else shelf.bound // _OPEN_SHARE)
         self.shelf = shelf
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -111,6 +101,8 @@ class TieredValueStore(_Tiers, ValueStore):
     def __init__(self, shelf: Shelf, broadcast: Callable[[Sequence[bytes]], Broadcast]) -> None:
         ValueStore.__init__(self, shelf.directory, broadcast)
         self.shelf = shelf
+        if shelf.bound is not None:
+            self._most = shelf.bound // _OPEN_SHARE
 
     def _bytes(self, name: str) -> bytes:
         if not (self.directory / name).exists():

@@ -239,3 +239,20 @@ def test_the_header_is_readable_without_this_program(tmp_path):
     checksum = xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))
     assert header == {"meta": {"stream": "V"}, "arrays": [["a", "<i8", [2], 0, checksum]]}
     assert int.from_bytes(raw[16:24], "little") == xxhash.xxh3_64_intdigest(raw[8:16] + raw[24 : 24 + length])
+
+
+def test_open_buckets_are_bounded_in_bytes_and_open_again_as_they_were(tmp_path):
+    store = BucketStore(tmp_path, cached_bytes=20_000)
+    for i in range(5):
+        store.write(f"b{i}.bucket", {}, {"x": np.full(1000, i)})
+    opened = [store.open(f"b{i}.bucket") for i in range(5)]
+    assert store.open("b4.bucket") is opened[4], "the newest are still open"
+    assert store.open("b0.bucket") is not opened[0], "the oldest had to go"
+    assert [int(f.arrays["x"][0]) for f in opened] == [0, 1, 2, 3, 4], "whoever holds one keeps it"
+    assert sum(f.nbytes for _, f in store._open.values()) == store._held <= 20_000
+
+
+def test_one_bucket_larger_than_the_bound_can_still_be_opened(tmp_path):
+    store = BucketStore(tmp_path, cached_bytes=100)
+    store.write("big.bucket", {}, {"x": np.arange(1000)})
+    assert store.open("big.bucket") is store.open("big.bucket")

@@ -1,0 +1,40 @@
+"""How much memory a process may use: the machine's, or what the control groups above it leave."""
+
+from __future__ import annotations
+
+import os
+
+from runtime.memory import keep_freed, usable
+
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def groups(tmp_path, **limits):
+    """A tree of control groups a/b, with the given limits, and this process in a/b."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for where, limit in limits.items():
+        folder = tmp_path if where == "top" else tmp_path / ("a" if where == "a" else "a/b")
+        (folder / "memory.max").write_text(f"{limit}\n")
+    mine = tmp_path / "self"
+    mine.write_text("0::/a/b\n")
+    return usable(tmp_path, mine)
+
+
+def test_without_a_limit_it_is_the_machine(tmp_path):
+    assert groups(tmp_path, b="max") == MACHINE
+
+
+def test_the_lowest_limit_on_the_way_up_counts(tmp_path):
+    assert groups(tmp_path, b="max", a=1 << 20, top=1 << 30) == 1 << 20
+
+
+def test_a_limit_above_what_the_machine_has_is_none(tmp_path):
+    assert groups(tmp_path, b=MACHINE * 2) == MACHINE
+
+
+def test_where_there_are_no_control_groups_it_is_the_machine(tmp_path):
+    assert usable(tmp_path, tmp_path / "missing") == MACHINE
+
+
+def test_freed_memory_is_kept_where_the_c_library_can(tmp_path):
+    assert keep_freed() == hasattr(__import__("ctypes").CDLL(None), "mallopt")
