@@ -56,7 +56,7 @@ docs: setup
 	$(BIN)/python -m tests.tools.docs --write
 
 bench: setup
-	$(BIN)/python -m experiments run throughput memory latency breakdown cost targets --quick
+	$(BIN)/python -m experiments run throughput memory keys latency breakdown nway components cost targets --quick
 
 clean:
 	rm -rf $(VENV) .ajoin .mypy_cache .ruff_cache .pytest_cache .hypothesis

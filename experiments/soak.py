@@ -210,12 +210,13 @@ def sample(client: Client, pid: int, state: Path, hours: float) -> Sample:
 
 
 def _resident(pids: list[int]) -> float:
-    """Megabytes. Of workers the proportional share, because they were forked and have most of their pages in common."""
+    """Megabytes that are not pages of files: how much of those counts as ours depends on who else has them open. Of
+    workers the proportional share, because they were forked and have most of their pages in common."""
     total = 0
     for pid in pids:
         with suppress(OSError):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
+                if line.startswith("Pss_Anon:"):
                     total += int(line.split()[1])
     return total / 1e3
 

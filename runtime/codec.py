@@ -17,6 +17,8 @@ from optimizer.errors import InternalError
 from optimizer.types import ColumnType
 
 _CLASSES: dict[str, type] = {}
+_PLAIN = frozenset({int, str, bool, type(None)})
+"""Exactly these, not what is derived from them: an enum is a str, too."""
 
 
 def register(*classes: type) -> None:
@@ -45,10 +47,17 @@ register(
 
 
 def encode(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        name = type(value).__name__
-        assert _CLASSES.get(name) is type(value), f"{name} is not registered"
-        return {"$": name} | {f: encode(getattr(value, f)) for f in _fields(type(value))}
+    kind = type(value)
+    if kind in _PLAIN:  # most of a commit is numbers and names
+        return value
+    if is_dataclass(kind):
+        name = kind.__name__
+        assert _CLASSES.get(name) is kind, f"{name} is not registered"
+        out: dict[str, Any] = {"$": name}
+        for f in _fields(kind):
+            field = getattr(value, f)
+            out[f] = field if type(field) in _PLAIN else encode(field)
+        return out
     if isinstance(value, Enum):
         return {"$e": value.value}
     if isinstance(value, (tuple, list)):

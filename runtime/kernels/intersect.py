@@ -56,11 +56,27 @@ def _run(hashes: U64, first: int, end: int) -> int:
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
-def _share_window(lo: int, hi: int, w: int, sizes: I64, advances: I64, shape_sets: U64) -> np.uint64:
-    """Word `w` of the queries one of whose windows holds both lo and hi."""
+def _holding(lo: int, hi: int, sizes: I64, advances: I64) -> np.uint64:
+    """A bit for each of the first 64 shapes: does one of its windows hold both lo and hi?"""
+    bits = np.uint64(0)
+    for s in range(min(sizes.shape[0], 64)):
+        if (lo // advances[s]) * advances[s] + sizes[s] > hi:
+            bits |= np.uint64(1) << np.uint64(s)
+    return bits
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _share_window(
+    holding: np.uint64, lo: int, hi: int, w: int, sizes: I64, advances: I64, shape_sets: U64
+) -> np.uint64:
+    """Word `w` of the queries one of whose windows holds both. The division is done per word only for the shapes beyond
+    64: there are hardly ever so many."""
     within = np.uint64(0)
     for s in range(sizes.shape[0]):
-        if (lo // advances[s]) * advances[s] + sizes[s] > hi:
+        if s < 64:
+            if (holding >> np.uint64(s)) & np.uint64(1) != 0:
+                within |= shape_sets[s, w]
+        elif (lo // advances[s]) * advances[s] + sizes[s] > hi:
             within |= shape_sets[s, w]
     return within
 
@@ -100,11 +116,12 @@ def _capacity(  # type: ignore[no-untyped-def]
         for i in range(first, i_end):
             for k in range(j, j_end):
                 lo, hi = min(l_lo[i], r_lo[k]), max(l_hi[i], r_hi[k])
+                holding = _holding(lo, hi, sizes, advances) if lo != hi else np.uint64(0)
                 some = np.uint64(0)
                 for w in range(words):
                     both = l_qs[i, w] & r_qs[k, w] & alive[w]
                     if lo != hi and both != 0:
-                        both &= _share_window(lo, hi, w, sizes, advances, shape_sets)
+                        both &= _share_window(holding, lo, hi, w, sizes, advances, shape_sets)
                     some |= both
                 n += int(some != 0)
     return n
@@ -151,11 +168,12 @@ def intersect(  # type: ignore[no-untyped-def]
         for i in range(first, i_end):
             for k in range(j, j_end):
                 lo, hi = min(l_lo[i], r_lo[k]), max(l_hi[i], r_hi[k])
+                holding = _holding(lo, hi, sizes, advances) if lo != hi else np.uint64(0)
                 some = np.uint64(0)
                 for w in range(words):
                     both = l_qs[i, w] & r_qs[k, w] & alive[w]
                     if lo != hi and both != 0:
-                        both &= _share_window(lo, hi, w, sizes, advances, shape_sets)
+                        both &= _share_window(holding, lo, hi, w, sizes, advances, shape_sets)
                     out_q[n, w] = both
                     some |= both
                 out_l[n] = i

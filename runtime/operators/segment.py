@@ -19,6 +19,9 @@ from runtime.buckets.checked import Checksum, checksum
 from runtime.crashpoints import reach
 from runtime.outbox import post
 
+SMALL = 1 << 18
+"""Bytes below which rows are better copied once than written piece by piece."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
@@ -82,10 +85,18 @@ class SegmentWriter:
         """`rows`: how many rows the batch stands for, if it is not one each."""
         if self._file is None:
             self._file = self._open()
-        at, summed = self._file.tell(), Summed(self._file)
+        at, count = self._file.tell(), batch.num_rows if rows is None else rows
+        if batch.nbytes < SMALL:
+            memory = pa.BufferOutputStream()
+            with pa.ipc.new_stream(memory, batch.schema) as stream:
+                stream.write_batch(batch)
+            data = memory.getvalue()
+            self._file.write(data)
+            self._entries.append(SegmentEntry(uid, at, data.size, count, checksum(data)))
+            return
+        summed = Summed(self._file)
         with pa.PythonFile(summed, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
-        count = batch.num_rows if rows is None else rows
         self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
 
     def finish(self) -> Segment | None:

@@ -40,7 +40,8 @@ FLUSH = 1 << 18
 """Combinations collected before rows are made."""
 
 ALONE = 1 << 15
-"""A piece of this size is worth a flush of its own: all its tuples come from the same two buckets, one run each."""
+"""A piece of this size is worth a flush of its own: all its tuples come from the same two buckets, one run each. Not
+with many queries: every flush costs each of them something."""
 
 LARGEST = 1 << 21
 """Rows that closed lists may open into at a time: bounds the memory of a hot key in a chain of joins."""
@@ -81,6 +82,7 @@ class SinkOperator:
     ) -> None:
         self.directory, self.joins, self.spec, self.writer, self.tally = directory, joins, spec, writer, tally
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
+        self._many = len(spec.sinks) > 2
         self._flat = spec.left.child is None and spec.right.child is None  # no lists to open
         self._parts: list[tuple[Refs, Words, npt.NDArray[Any], npt.NDArray[Any]]] = []
         self._rows = 0
@@ -145,11 +147,12 @@ class SinkOperator:
             self._collect(refs, sets, lo[origin], hi[origin])
 
     def _collect(self, refs: Refs, sets: Words, lo: npt.NDArray[Any], hi: npt.NDArray[Any]) -> None:
-        if len(lo) >= ALONE:
+        alone = len(lo) >= ALONE and not self._many
+        if alone:
             self.flush()
         self._parts.append((refs, sets, lo, hi))
         self._rows += len(lo)
-        if len(lo) >= ALONE or self._rows >= FLUSH:
+        if alone or self._rows >= FLUSH:
             self.flush()
 
     def _open(
@@ -221,8 +224,7 @@ class SinkOperator:
         sets = joined_up([p[1] for p in self._parts])
         lo, hi = joined_up([p[2] for p in self._parts]), joined_up([p[3] for p in self._parts])
         self._parts, self._rows = [], 0
-        many = len(self.spec.sinks) > 2
-        found = Combinations(self.directory, self.spec.group, refs, sets, lo, hi, many=many)
+        found = Combinations(self.directory, self.spec.group, refs, sets, lo, hi, many=self._many)
         for sink in self.spec.sinks:
             rows = found.of(sink.slot)
             if len(rows):

@@ -157,6 +157,10 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         "spark.scheduler.mode": "FAIR",
         "spark.driver.memory": "1g",
         "spark.log.level": "INFO" if verbose else "ERROR",
+        # Spark remembers what it did even if nobody looks. A platform that runs for months has done it all before.
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
+        "spark.ui.retainedTasks": "2000",
     }
     java = [LEAN] if master.startswith("local") else []
     if not verbose:

@@ -176,6 +176,44 @@ def test_intersection_finds_every_pair_of_entries_some_query_wants_and_no_other(
     assert found == {pair: queries for pair, queries in expected.items() if queries}
 
 
+@pytest.mark.parametrize("shapes", [63, 64, 65, 130])
+def test_any_number_of_window_shapes(shapes):
+    """A join with many shapes: those beyond the first 64 are looked at in another way."""
+    rng = np.random.default_rng(shapes)
+    n, words = 60, 3
+    lo = rng.integers(0, 40, (2, n)) * 50
+    sets = rng.integers(0, 1 << 63, (2, n, words)).astype(np.uint64)
+    hashes = rng.integers(0, 3, (2, n)).astype(np.uint64) << np.uint64(60)
+    sides = [csr.build(np.arange(n), hashes[i], lo[i], lo[i], sets[i]) for i in range(2)]
+    windows = [
+        (int(s), int(a)) for s, a in zip(rng.integers(1, 20, shapes) * 50, rng.integers(1, 9, shapes) * 50, strict=True)
+    ]
+    owner = rng.integers(0, shapes, 64 * words)
+    of_shape = [sum(1 << s for s, o in enumerate(owner) if o == k) for k in range(shapes)]
+    everybody = (1 << 64 * words) - 1
+    l, r, found = intersect(
+        *arguments(
+            sides[0],
+            sides[1],
+            as_words(everybody, words),
+            windows,
+            np.stack([as_words(s, words) for s in of_shape]),
+            (0, len(sides[0].hashes)),
+        )
+    )
+    entry = [
+        [(int(x.hashes[e]), int(x.lo[e]), int(x.hi[e]), number(x.query_sets[e])) for e in range(len(x.hashes))]
+        for x in sides
+    ]
+    expected = {
+        (a, b): queries
+        for a, mine in enumerate(entry[0])
+        for b, other in enumerate(entry[1])
+        if (queries := wanted(mine, other, everybody, list(zip(windows, of_shape, strict=True))))
+    }
+    assert {(int(a), int(b)): number(s) for a, b, s in zip(l, r, found, strict=True)} == expected
+
+
 @given(joins(), st.integers(1, 4))
 def test_expansion_gives_every_combination_once_however_a_partition_is_dealt_out(join, ways):
     left, right, alive, shapes, _ = join
