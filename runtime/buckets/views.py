@@ -80,9 +80,13 @@ def get_times(file: BucketFile, name: str) -> npt.NDArray[np.int64]:
 
 def put_sets(arrays: Arrays, name: str, sets: Words) -> None:
     if alike(sets):
-        arrays[f"{name}:all"] = np.concatenate((sets[0], np.array([len(sets)], np.uint64)))
+        _put_one_set(arrays, name, sets[0], len(sets))
     else:
         arrays[name] = sets
+
+
+def _put_one_set(arrays: Arrays, name: str, one: npt.NDArray[np.uint64], count: int) -> None:
+    arrays[f"{name}:all"] = np.concatenate((one, np.array([count], np.uint64)))
 
 
 def get_sets(file: BucketFile, name: str) -> Words:
@@ -100,8 +104,8 @@ def get_sets(file: BucketFile, name: str) -> Words:
 # -- indexes ------------------------------------------------------------------------------------------------------
 
 
-def put_index(arrays: Arrays, prefix: str, index: Csr, *, spans: bool) -> None:
-    """`spans`: items reach over several slices (hi differs from lo).
+def put_index(arrays: Arrays, prefix: str, index: Csr, sets: Words, *, spans: bool) -> None:
+    """`sets`: the items' query sets. `spans`: items reach over several slices (hi differs from lo).
 
     Where most entries have one item, their query sets say little more than the items' own and are left out.
     """
@@ -112,7 +116,10 @@ def put_index(arrays: Arrays, prefix: str, index: Csr, *, spans: bool) -> None:
         put_times(arrays, f"{prefix}hi", index.hi)
     arrays[f"{prefix}offsets"] = index.offsets
     if 2 * len(index.hashes) <= len(index.order):
-        put_sets(arrays, f"{prefix}sets", index.query_sets)
+        if alike(sets):
+            _put_one_set(arrays, f"{prefix}sets", sets[0], len(index.hashes))
+        else:
+            put_sets(arrays, f"{prefix}sets", csr.entry_sets(index.order, index.offsets, sets))
 
 
 def get_index(file: BucketFile, prefix: str, items: Words) -> Csr:
@@ -192,8 +199,8 @@ def put_view(
     distinct = []
     for key, hashes, usable in keyed:
         items = np.arange(len(rows)) if usable is None else np.flatnonzero(usable)
-        index = csr.build(items, hashes, slices, slices, sets)
-        put_index(arrays, f"{prefix}{key_name(key)}:", index, spans=False)
+        index = csr.grouped(items, hashes, slices, slices)
+        put_index(arrays, f"{prefix}{key_name(key)}:", index, sets, spans=False)
         distinct.append(int((index.hashes[1:] != index.hashes[:-1]).sum()) + min(1, len(index.hashes)))
     return distinct
 

@@ -10,7 +10,7 @@ Cost: one sort of 64-bit numbers; 4 bytes an item plus (8 + 16 + 4 + 8 per query
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba as nb
 import numpy as np
@@ -44,10 +44,9 @@ class Csr:
 
 
 @nb.njit(cache=True, nogil=True)
-def _entries(order: I32, by_order: U64, lo: I64, hi: I64, query_sets: U64, one_slice: bool, one_set: bool):  # type: ignore[no-untyped-def]
-    """`by_order`: hashes in this order. `one_slice`, `one_set`: all items agree in that, so nothing is looked up."""
+def _entries(order: I32, by_order: U64, lo: I64, hi: I64, one_slice: bool):  # type: ignore[no-untyped-def]
+    """`by_order`: hashes in this order. `one_slice`: all items agree in that, so nothing is looked up."""
     n = order.shape[0]
-    words = query_sets.shape[1]
     starts = np.empty(n + 1, np.int32)
     count = 0
     for i in range(n):
@@ -62,21 +61,12 @@ def _entries(order: I32, by_order: U64, lo: I64, hi: I64, query_sets: U64, one_s
     e_hash = np.empty(count, np.uint64)
     e_lo = np.empty(count, np.int64)
     e_hi = np.empty(count, np.int64)
-    e_qs = np.zeros((count, words), np.uint64)
     for e in range(count):
         item = order[0] if one_slice else order[offsets[e]]
         e_hash[e] = by_order[offsets[e]]
         e_lo[e] = lo[item]
         e_hi[e] = hi[item]
-    for e in range(count):
-        if one_set:
-            for w in range(words):
-                e_qs[e, w] = query_sets[order[0], w]
-            continue
-        for i in range(offsets[e], offsets[e + 1]):
-            for w in range(words):
-                e_qs[e, w] |= query_sets[order[i], w]
-    return e_hash, e_lo, e_hi, offsets, e_qs
+    return e_hash, e_lo, e_hi, offsets
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
@@ -204,11 +194,19 @@ def entry_sets(order: I32, offsets: I32, query_sets: U64) -> U64:
 
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
+    index = grouped(items, hashes, lo, hi)
+    if alike(query_sets):
+        return replace(index, query_sets=np.repeat(query_sets[:1], len(index.hashes), axis=0))
+    return replace(index, query_sets=entry_sets(index.order, index.offsets, query_sets))
+
+
+def grouped(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> Csr:
+    """The same without query sets (no column of them), for an index that is stored without."""
     one_slice = _one(lo, hi)
     if in_order(items, hashes, lo, hi):
         order = items.astype(np.int32)
         by_order = hashes if len(items) == len(hashes) else hashes[items]  # items in order, all: each at its own place
     else:
         order, by_order = _ordered(items, hashes, lo, hi, one_slice)
-    e_hash, e_lo, e_hi, offsets, e_qs = _entries(order, by_order, lo, hi, query_sets, one_slice, alike(query_sets))
-    return Csr(order, e_hash, e_lo, e_hi, offsets, e_qs)
+    e_hash, e_lo, e_hi, offsets = _entries(order, by_order, lo, hi, one_slice)
+    return Csr(order, e_hash, e_lo, e_hi, offsets, np.empty((len(e_hash), 0), np.uint64))

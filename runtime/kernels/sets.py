@@ -46,3 +46,43 @@ def alike(sets: U64) -> bool:
             if sets[i, w] != sets[0, w]:
                 return False
     return bool(n > 0)
+
+
+# The number of the only bit of a power of two, found by a multiplication (de Bruijn) and a table.
+_FACTOR = np.uint64(0x03F79D71B4CB0A89)
+_BIT = np.zeros(64, np.int64)
+for _i in range(64):
+    _BIT[(int(_FACTOR) << _i & (1 << 64) - 1) >> 58] = _i
+
+
+@nb.njit(cache=True, nogil=True)
+def count_members(sets: U64) -> npt.NDArray[np.int64]:
+    """How many rows have each slot; one step per member, not per slot."""
+    n, words = sets.shape
+    counts = np.zeros(64 * words, np.int64)
+    for i in range(n):
+        for w in range(words):
+            rest = sets[i, w]
+            while rest != 0:
+                lowest = rest & (~rest + np.uint64(1))
+                counts[64 * w + _BIT[np.int64((lowest * _FACTOR) >> np.uint64(58))]] += 1
+                rest ^= lowest
+    return counts
+
+
+@nb.njit(cache=True, nogil=True)
+def members(sets: U64, starts: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int32]:
+    """The rows of all slots one after the other, ascending; slot s begins at starts[s]."""
+    n, words = sets.shape
+    at = starts.copy()
+    out = np.empty(total, np.int32)
+    for i in range(n):
+        for w in range(words):
+            rest = sets[i, w]
+            while rest != 0:
+                lowest = rest & (~rest + np.uint64(1))
+                slot = 64 * w + _BIT[np.int64((lowest * _FACTOR) >> np.uint64(58))]
+                out[at[slot]] = i
+                at[slot] += 1
+                rest ^= lowest
+    return out

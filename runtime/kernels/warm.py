@@ -12,6 +12,7 @@ from optimizer.expressions import ColumnRef, Compare, Literal
 from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.kernels import csr, expand, fetch, hashing, intersect, records, slices, tally
+from runtime.kernels import sets as query_sets
 from runtime.predicate_index import PredicateIndex, Selection
 
 
@@ -29,6 +30,8 @@ def warm_up() -> None:
     expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
     expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
     expand.pairs(l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4)
+    counts = query_sets.count_members(sets)
+    query_sets.members(sets, np.cumsum(counts) - counts, int(counts.sum()))
     for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
         for fixed in (False, True):  # a file's column cannot be written, which makes it another kind of array
             values = np.zeros(2, kind)

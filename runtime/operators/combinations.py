@@ -16,11 +16,15 @@ import numpy.typing as npt
 from optimizer.plan import Leaf
 from optimizer.query import Window
 from runtime.columns import ColumnData
+from runtime.kernels import sets as sets_kernel
 from runtime.kernels.expand import unroll
 from runtime.kernels.fetch import fetch
 from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, LeafRows, chosen_of
 from runtime.querysets import Words, has
+
+MOST_MEMBERS = 1 << 24
+"""(Combination, query) pairs whose rows are held at a time: 64 MB."""
 
 Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 Rows = npt.NDArray[Any]
@@ -46,11 +50,32 @@ class Combinations:
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
         self._starts: dict[Window, npt.NDArray[np.int64]] = {}
         self._all: Rows = np.arange(len(lo))
+        self._apart: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32] | None] | None = None
 
     def of(self, slot: int) -> Rows:
         """The combinations a query wants; always the same array when it wants all, so that nothing is picked out."""
-        wanted = has(self._sets, slot)
-        return self._all if wanted.all() else np.flatnonzero(wanted)
+        members = self._members() if self._many else None
+        if members is None:
+            wanted = has(self._sets, slot)
+            return self._all if wanted.all() else np.flatnonzero(wanted)
+        ends, rows = members
+        if slot >= len(ends):
+            return rows[:0]
+        mine = rows[ends[slot - 1] if slot else 0 : ends[slot]]
+        return self._all if len(mine) == len(self._all) else mine
+
+    def _members(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None:
+        """The rows of every query, taken apart in one walk: looking through all sets once per query would cost queries
+        times combinations. None if that is too much to hold; then each query has so many that looking is cheap."""
+        if self._apart is None:
+            counts = sets_kernel.count_members(self._sets)
+            ends = np.cumsum(counts)
+            total = int(ends[-1])
+            fits = total <= MOST_MEMBERS
+            rows = sets_kernel.members(self._sets, ends - counts, total) if fits else None
+            self._apart = ends, rows
+        ends, rows = self._apart
+        return None if rows is None else (ends, rows)
 
     def part(self, rows: Rows) -> Part:
         return Part(self, rows)

@@ -297,7 +297,7 @@ class _Output:
         items = np.arange(len(cb)) if usable is None else np.flatnonzero(usable)
         if not len(items):
             return None
-        put_index(arrays, "i:", csr.build(items, hashes, lo, hi, sets), spans=True)
+        put_index(arrays, "i:", csr.grouped(items, hashes, lo, hi), sets, spans=True)
         file = f"b{self.bucket}.bucket"
         meta = {"node": self.spec.name, "epoch": self.shared.epoch, "version": self.shared.version,
                 "carrier_left": self.carrier_left}  # fmt: skip
