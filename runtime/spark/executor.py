@@ -161,6 +161,8 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
+        # What grows old in the JVM would only be looked at when the heap is full; until then the process grows.
+        "spark.cleaner.periodicGC.interval": "5min",
     }
     java = [LEAN] if master.startswith("local") else []
     if not verbose:
