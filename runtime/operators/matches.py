@@ -21,6 +21,10 @@ from runtime.querysets import Words
 CHUNK = 1 << 18
 """Combinations laid out at a time: bounds the memory of a hot key."""
 
+CHUNK_WORDS = 1 << 20
+"""Words of query sets laid out at a time (8 MB). With many queries there are fewer combinations in a chunk: larger
+blocks come fresh from the operating system every time, page by page."""
+
 
 @dataclass(slots=True)
 class Side:
@@ -106,20 +110,21 @@ def pieces(match: Match) -> Iterator[tuple[slice, int, int, int]]:
         match.r_entries,
         match.right.index.offsets,
     )
+    chunk = max(1, min(CHUNK, CHUNK_WORDS // match.sets.shape[1]))
     at = 0
     while at < len(counts):
-        if counts[at] > CHUNK:
+        if counts[at] > chunk:
             offsets = match.left.index.offsets
             entry = match.l_entries[at]
             begin, stop = max(int(offsets[entry]), match.l_from), min(int(offsets[entry + 1]), match.l_to)
             width = int(counts[at]) // (stop - begin)
-            step = max(1, CHUNK // width)
+            step = max(1, chunk // width)
             for a in range(begin, stop, step):
                 b = min(a + step, stop)
                 yield slice(at, at + 1), a, b, (b - a) * width
             at += 1
             continue
-        end = at + max(1, int(np.searchsorted(np.cumsum(counts[at:]), CHUNK, "right")))
+        end = at + max(1, int(np.searchsorted(np.cumsum(counts[at:]), chunk, "right")))
         yield slice(at, end), match.l_from, match.l_to, int(counts[at:end].sum())
         at = end
 
