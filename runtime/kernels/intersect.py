@@ -14,7 +14,8 @@ entries of both sides plus the candidate pairs.
 It goes in passes, because each is then a loop the compiler does well: `_meetings` merges the hashes without a branch to
 mispredict (3 ns an entry; hashes are random, so a branch would be wrong every other time), `_capacity` says how much
 room the result can take, and only then are sets and windows looked at. Arrays that grow inside the loop would cost
-more than everything else in it.
+more than everything else in it. The test of a pair stands in two of the passes: as a function of its own, with arrays
+handed in, it took three times as long.
 """
 
 from __future__ import annotations
