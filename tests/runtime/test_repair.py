@@ -1,51 +1,22 @@
-"""Damaged, cut and missing files: noticed, named, made again from the source offsets; or the platform stops."""
+"""Damaged, cut and missing bucket files: noticed, named, and made again; rows are as if nothing had happened."""
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import replace
-from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from optimizer.errors import InternalError, Unavailable
+from optimizer.errors import InternalError
 from runtime.api import ForceGroups, ForceOrder
-from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.push import PushRead
 from runtime.engine import Engine
 from runtime.events import BucketsRepaired
 from runtime.executor import LocalExecutor
 from runtime.log import Log
 from tests.lives.executors import Stubborn, damage
+from tests.runtime.damage_world import HOP, THREE, TWO, finish, joining, kinds, remove, repairs, tuples
 from tests.runtime.rig import Rig
 from tests.runtime.story import Crash, tell, wrong
-
-HOP = "WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)"
-TWO = f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}"
-THREE = f"SELECT A.n AS a, B.n AS b, C.n AS c FROM A JOIN B ON A.k = B.k JOIN C ON B.j = C.j {HOP}"
-
-
-def kinds(state):
-    """Open bucket files by kind."""
-    sources = state.sources.values()
-    return {
-        "base": sorted(r.file for r in sources),
-        "view": sorted({v.file for r in sources for v in r.views} - {r.file for r in sources}),
-        "joined": sorted(r.file for r in state.joined.values()),
-    }
-
-
-def repairs(engine):
-    """How often the log says that buckets were repaired."""
-    _, records = Log(engine.directory / "log").read()
-    return sum(r["$"] == "BucketsRepaired" for r in records)
-
-
-# -- between two epochs -------------------------------------------------------------------------------------------
 
 
 def spoiling(engine, spoil):
@@ -95,45 +66,6 @@ def test_damage_is_named_in_the_log(tmp_path, caplog):
     assert "2 of 2 lost source buckets read again" in said
     assert not {refs[0].id, refs[1].id} & rig.engine.state.sources.keys(), "new ids"
     assert {p.name for p in rig.files("buckets")} == {f for names in kinds(rig.engine.state).values() for f in names}
-
-
-# -- a small world: what a life without damage delivers is what a life with it must deliver --------------------------
-
-
-def joining(path, executor=None, **config):
-    rig = Rig(path, executor, **config)
-    for name in "ABC":
-        rig.stream(name, k="BIGINT", j="BIGINT", n="INT", delay=500)
-    rig.create("two", TWO)
-    rig.create("three", THREE)
-    rig.epoch(tuples(0))
-    rig.epoch(tuples(1))
-    return rig
-
-
-def tuples(epoch):
-    rng = Random(epoch)
-    return {
-        s: [(rng.randrange(3), rng.randrange(2), 10 * epoch + n, 1000 * epoch + 100 * n) for n in range(6)]
-        for s in "ABC"
-    }
-
-
-def finish(rig, first=2, last=5):
-    for epoch in range(first, last):
-        rig.epoch(tuples(epoch))
-    rig.epoch(watermark=1 << 40)
-    return {q.id: rig.rows(q.id) for q in rig.engine.queries()}
-
-
-@pytest.fixture(scope="module")
-def undamaged(tmp_path_factory):
-    return finish(joining(tmp_path_factory.mktemp("whole")))
-
-
-def remove(rig, names):
-    for name in names:
-        (rig.directory / "buckets" / name).unlink()
 
 
 @pytest.mark.parametrize("config", [{"sharing": "off"}, {"sharing": "astream"}, {"exchange": "value"}])
@@ -323,189 +255,6 @@ def test_damage_that_keeps_coming_back_is_an_error(tmp_path):
         rig.epoch(tuples(2))
 
 
-# -- other sources ------------------------------------------------------------------------------------------------
-
-
-def write_files(folder, epoch):
-    folder.mkdir(exist_ok=True)
-    for stream, rows in tuples(epoch).items():
-        if stream != "C":
-            k, _, n, ts = zip(*rows, strict=True)
-            table = pa.table({"k": k, "n": pa.array(n, pa.int32()), "ts": pa.array(ts, pa.timestamp("ms"))})
-            pq.write_table(table, folder / f"{stream}-{epoch}.parquet")
-
-
-def reading_files(path, spoil=lambda rig: None):
-    rig = Rig(path / "state", allowed_roots=(path,))
-    write_files(path / "in", 0)
-    for name in "AB":
-        spec = ConnectorSpec("files", (("path", str(path / "in")), ("pattern", f"{name}-*.parquet")))
-        rig.stream(name, spec, k="BIGINT", n="INT", delay=500)
-    rig.create("q", TWO)
-    for epoch in range(1, 5):
-        rig.clock.now += 10_000
-        rig.engine.run_epoch()
-        if epoch == 3:
-            spoil(rig)
-        write_files(path / "in", epoch)
-    rig.epoch(watermark=1 << 40)
-    return rig
-
-
-class Wide(LocalExecutor):
-    """Says that it has two cores, so the next epoch is read while this one joins."""
-
-    cores = 2
-
-
-def generating(path, spoil=lambda rig: None):
-    rig = Rig(path / "state", Wide())
-    for seed, name in enumerate("AB"):
-        spec = ConnectorSpec("generator", (("rate", "20"), ("seed", str(seed)), ("column.k", "uniform(0,5)")))
-        rig.stream(name, spec, k="BIGINT", n="INT", delay=500)
-    rig.create("q", TWO)
-    for epoch in range(1, 5):
-        rig.clock.now += 1_000
-        rig.engine.run_epoch()
-        if epoch == 3:
-            spoil(rig)
-    rig.epoch(watermark=1 << 50)
-    return rig
-
-
-@pytest.mark.parametrize("life", [reading_files, generating])
-def test_files_and_generators_bring_their_tuples_again(tmp_path, life):
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "spoiled").mkdir()
-    expected = life(tmp_path / "plain").rows("q")
-    found = life(tmp_path / "spoiled", lambda rig: remove(rig, kinds(rig.engine.state)["base"]))
-    assert expected and found.rows("q") == expected
-    assert repairs(found.engine) == 1
-
-
-# -- what cannot be had any more ----------------------------------------------------------------------------------
-
-
-def test_a_lost_bucket_stops_the_platform_and_nothing_wrong_comes_out(tmp_path, undamaged):
-    rig = joining(tmp_path)
-    ref = next(r for r in rig.engine.state.sources.values() if r.epoch == 1)
-    path = tmp_path / "buckets" / ref.file
-    kept, before = path.read_bytes(), {q.id: rig.rows(q.id) for q in rig.engine.queries()}
-    pushed = {p: p.read_bytes() for p in (tmp_path / "sources").rglob("0000000000.jsonl")}
-    path.unlink()
-    for p in pushed:
-        p.unlink()
-
-    def told(caught):
-        assert caught.value.reason == "BUCKET_LOST"
-        said = str(caught.value)
-        for part in (ref.file, repr(ref.stream), "epoch 1", "offsets 0 to 1", "No wrong row", "state directory"):
-            assert part in said
-
-    for attempt in range(2):
-        with pytest.raises(InternalError) as caught:
-            rig.epoch(tuples(2) if attempt == 0 else {})
-        told(caught)
-        assert {q.id: rig.rows(q.id) for q in rig.engine.queries()} == before
-    rig.engine.abandon()
-    with pytest.raises(InternalError) as caught:
-        Engine.open(tmp_path, LocalExecutor(), rig.config, rig.clock)
-    told(caught)
-    path.write_bytes(kept)  # somebody has a copy
-    rig.engine = rig._open()
-    assert finish(rig, 3) == undamaged
-
-
-def test_a_source_that_brings_something_else_does_not_have_them_any_more(tmp_path):
-    """A file that disappeared is a dead letter to its source; here it is a loss."""
-
-    def spoil(rig):
-        remove(rig, kinds(rig.engine.state)["base"])
-        (tmp_path / "in" / "A-0.parquet").unlink()
-
-    with pytest.raises(InternalError, match="disappeared") as caught:
-        reading_files(tmp_path, spoil)
-    assert caught.value.reason == "BUCKET_LOST"
-
-
-def test_a_source_that_is_away_is_waited_for(tmp_path, undamaged, monkeypatch):
-    rig = joining(tmp_path)
-    remove(rig, kinds(rig.engine.state)["base"][:1])
-    load = PushRead.load
-
-    def away(self, schema):
-        if self.number < 2:
-            raise Unavailable("the broker is away")
-        return load(self, schema)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PushRead, "load", away)
-        with pytest.raises(Unavailable, match="away"):
-            rig.epoch(tuples(2))
-    assert finish(rig, 3) == undamaged
-
-
-def test_pushed_tuples_are_kept_while_their_buckets_are_open(tmp_path):
-    rig = joining(tmp_path)
-
-    def kept():
-        return {int(p.name.split(".")[0]) for p in (tmp_path / "sources").rglob("*.jsonl")}
-
-    assert kept() == {0, 1}
-    for epoch in range(2, 9):
-        rig.epoch(tuples(epoch))
-        needed = min(json.loads(r.origin.start) for r in rig.engine.state.sources.values())
-        assert kept() == set(range(needed, epoch + 1))
-    assert needed > 0
-    rig.epoch(watermark=1 << 40)
-    assert not rig.engine.state.sources and not kept()
-
-
-# -- results ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_damaged_results_are_named_and_never_shown(tmp_path, seed):
-    rig, rng = joining(tmp_path), Random(seed)
-    epoch, segments = next(iter(rig.engine.state.segments.items()))
-    entry = segments[0].entries[0]
-    path = tmp_path / "results" / segments[0].file
-    raw = bytearray(path.read_bytes())
-    if seed == 0:
-        path.unlink()
-    elif seed < 4:
-        path.write_bytes(raw[: entry.offset + rng.randrange(entry.length)])
-    else:
-        raw[entry.offset + rng.randrange(entry.length)] ^= 1 << rng.randrange(8)
-        path.write_bytes(raw)
-    id = entry.uid.rpartition("#")[0]
-    for look in (lambda: rig.rows(id), lambda: list(rig.engine.delivered(epoch))):
-        with pytest.raises(InternalError) as caught:
-            look()
-        assert caught.value.reason == "RESULTS_DAMAGED"
-        assert segments[0].file in str(caught.value) and repr(id) in str(caught.value)
-
-
-def test_rows_that_a_sink_still_waits_for_are_not_forgotten(tmp_path):
-    rig = Rig(tmp_path / "state", allowed_roots=(tmp_path,))
-    for name in "AB":
-        rig.stream(name, k="BIGINT", n="INT")
-    rig.create("q", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}")
-    state = rig.engine.state
-    uid = next(iter(state.queries))
-    blocked = tmp_path / "blocked"
-    blocked.write_text("not a folder")
-    sink = ConnectorSpec("parquet", (("path", str(blocked)),))
-    state.queries[uid] = replace(state.queries[uid], sinks=(sink,))
-    rig.epoch({"A": [(1, 1, 100)], "B": [(1, 1, 200)]})
-    (segment,) = state.segments[1]
-    rig.engine.close()
-    Path(rig.directory / "results" / segment.file).unlink()
-    with pytest.raises(InternalError) as caught:
-        rig._open()
-    assert caught.value.reason == "RESULTS_DAMAGED"
-
-
 def test_a_repair_is_a_value_that_reads_back(tmp_path):
     rig = joining(tmp_path)
     remove(rig, kinds(rig.engine.state)["base"][:1])
@@ -518,9 +267,6 @@ def test_a_repair_is_a_value_that_reads_back(tmp_path):
     assert {k: again[k] for k in ("sources", "joined", "next_bucket", "next_source")} == {
         k: state[k] for k in ("sources", "joined", "next_bucket", "next_source")
     }
-
-
-# -- on Spark -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark
@@ -539,16 +285,3 @@ def test_tasks_on_spark_say_what_they_met_and_the_epoch_is_repaired(tmp_path, sp
     said = "\n".join(r.getMessage() for r in caplog.records)
     assert f"bucket file {changed.name} is damaged" in said and f"bucket file {names['base'][2]} is missing" in said
     assert repairs(rig.engine) == 1
-
-
-@pytest.mark.spark
-def test_a_loss_on_spark_has_its_reason_and_its_file(tmp_path, spark):
-    rig = joining(tmp_path, spark)
-    ref = next(r for r in rig.engine.state.sources.values() if r.epoch == 1)
-    remove(rig, [ref.file])
-    for path in (tmp_path / "sources").rglob("0000000000.jsonl"):
-        path.write_text("")
-    with pytest.raises(InternalError, match=rf"bucket file {ref.file} is lost.*brings 0 tuples") as caught:
-        rig.epoch(tuples(2))
-    assert caught.value.reason == "BUCKET_LOST"
-    rig.engine.abandon()

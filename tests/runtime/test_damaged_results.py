@@ -1,0 +1,56 @@
+"""Damaged result segments cannot be made again: they are named and never shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from optimizer.errors import InternalError
+from runtime.connectors.base import ConnectorSpec
+from tests.runtime.damage_world import HOP, joining
+from tests.runtime.rig import Rig
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_damaged_results_are_named_and_never_shown(tmp_path, seed):
+    rig, rng = joining(tmp_path), Random(seed)
+    epoch, segments = next(iter(rig.engine.state.segments.items()))
+    entry = segments[0].entries[0]
+    path = tmp_path / "results" / segments[0].file
+    raw = bytearray(path.read_bytes())
+    if seed == 0:
+        path.unlink()
+    elif seed < 4:
+        path.write_bytes(raw[: entry.offset + rng.randrange(entry.length)])
+    else:
+        raw[entry.offset + rng.randrange(entry.length)] ^= 1 << rng.randrange(8)
+        path.write_bytes(raw)
+    id = entry.uid.rpartition("#")[0]
+    for look in (lambda: rig.rows(id), lambda: list(rig.engine.delivered(epoch))):
+        with pytest.raises(InternalError) as caught:
+            look()
+        assert caught.value.reason == "RESULTS_DAMAGED"
+        assert segments[0].file in str(caught.value) and repr(id) in str(caught.value)
+
+
+def test_rows_that_a_sink_still_waits_for_are_not_forgotten(tmp_path):
+    rig = Rig(tmp_path / "state", allowed_roots=(tmp_path,))
+    for name in "AB":
+        rig.stream(name, k="BIGINT", n="INT")
+    rig.create("q", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}")
+    state = rig.engine.state
+    uid = next(iter(state.queries))
+    blocked = tmp_path / "blocked"
+    blocked.write_text("not a folder")
+    sink = ConnectorSpec("parquet", (("path", str(blocked)),))
+    state.queries[uid] = replace(state.queries[uid], sinks=(sink,))
+    rig.epoch({"A": [(1, 1, 100)], "B": [(1, 1, 200)]})
+    (segment,) = state.segments[1]
+    rig.engine.close()
+    Path(rig.directory / "results" / segment.file).unlink()
+    with pytest.raises(InternalError) as caught:
+        rig._open()
+    assert caught.value.reason == "RESULTS_DAMAGED"
