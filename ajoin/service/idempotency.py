@@ -6,16 +6,19 @@ worked on. A call that was given up by its client goes on to its end, because th
 answer.
 
 Refusals are answers too and are kept. What may go away by itself (Unavailable, InternalError) is not: then
-the repetition is a new try. The latest `kept` answers are held; they do not survive a restart of the server.
+the repetition is a new try. Answers are held for `seconds`, and the latest `kept` at most; they do not survive a
+restart of the server. Of a call that has ended only its answer is held, not the task that made it with its frames.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from optimizer.errors import AJoinError, InternalError, InvalidRequest, Unavailable
 
@@ -23,12 +26,25 @@ LONGEST_ID = 128
 R = TypeVar("R")
 
 
+@dataclass(slots=True)
+class _Call:
+    """`task` while it runs; then `value` or `refusal`."""
+
+    digest: bytes
+    at: float
+    task: asyncio.Task[Any] | None = None
+    value: Any = None
+    refusal: BaseException | None = None
+
+
 class Answers:
     """Owned by the server's event loop."""
 
-    def __init__(self, kept: int = 10_000) -> None:
+    def __init__(self, kept: int = 10_000, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._kept = kept
-        self._tasks: OrderedDict[tuple[str, str, str], tuple[bytes, asyncio.Task[Any]]] = OrderedDict()
+        self._seconds = seconds
+        self._clock = clock
+        self._calls: OrderedDict[tuple[str, str, str], _Call] = OrderedDict()
 
     async def once(self, request: Any, run: Callable[[], Coroutine[Any, Any, R]], owner: str = "") -> R:
         """`run()`, or what it gave the first time; the key is `owner`, the type of the message and its id."""
@@ -41,29 +57,42 @@ class Answers:
                 reason="BAD_REQUEST_ID",
                 hint=f"use at most {LONGEST_ID}, for example a UUID",
             )
+        self._forget_old()
         key = (owner, type(request).__name__, id)
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        known = self._tasks.get(key)
-        if known is not None and known[0] != digest:
+        call = self._calls.get(key)
+        if call is None:
+            call = self._calls[key] = _Call(digest, self._clock())
+            call.task = asyncio.ensure_future(run())
+            call.task.add_done_callback(lambda done: self._ended(key, call, done))
+        elif call.digest != digest:
             raise InvalidRequest(
                 f"request_id {id!r} was used for a different request",
                 reason="REQUEST_ID_REUSED",
                 hint="give every request an id of its own; repeat an id only to repeat the request",
             )
-        if known is not None:
-            self._tasks.move_to_end(key)
-            return await asyncio.shield(known[1])
-        task = asyncio.ensure_future(run())
-        self._tasks[key] = (digest, task)
-        task.add_done_callback(lambda done: self._forget_transient(key, done))
-        if len(self._tasks) > self._kept:
-            self._tasks.popitem(last=False)
-        return await asyncio.shield(task)
+        if call.task is not None:
+            return cast(R, await asyncio.shield(call.task))
+        if call.refusal is not None:
+            raise call.refusal.with_traceback(None)  # or it would grow with every repetition
+        return cast(R, call.value)
 
-    def _forget_transient(self, key: tuple[str, str, str], task: asyncio.Task[Any]) -> None:
-        failure = None if task.cancelled() else task.exception()
+    def _forget_old(self) -> None:
+        """The oldest come first. A call that still runs goes on, whether it is known or not."""
+        old = self._clock() - self._seconds
+        while self._calls:
+            key, first = next(iter(self._calls.items()))
+            if first.at > old and len(self._calls) < self._kept:
+                break
+            del self._calls[key]
+
+    def _ended(self, key: tuple[str, str, str], call: _Call, task: asyncio.Task[Any]) -> None:
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         lasting = failure is None or (
             isinstance(failure, AJoinError) and not isinstance(failure, Unavailable | InternalError)
         )
-        if (task.cancelled() or not lasting) and self._tasks.get(key, (b"", None))[1] is task:
-            del self._tasks[key]
+        if not lasting and self._calls.get(key) is call:
+            del self._calls[key]
+        elif lasting:
+            call.value, call.refusal = (task.result(), None) if failure is None else (None, failure)
+            call.task = None

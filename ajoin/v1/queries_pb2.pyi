@@ -179,7 +179,9 @@ class CreateQueryRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """(Optional) Any unique text. A call repeated with the same id returns the first answer. Empty: not repeatable."""
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
     @_builtins.property
     def spec(self) -> Global___QuerySpec:
         """(Required) The query."""
@@ -231,7 +233,9 @@ class CreateQueriesRequest(_message.Message):
     SPECS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """(Optional) Any unique text. A call repeated with the same id returns the first answer. Empty: not repeatable."""
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
     @_builtins.property
     def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuerySpec]:
         """(Required) 1 to 10,000 queries."""
@@ -317,7 +321,9 @@ class DeleteQueryRequest(_message.Message):
     query_id: _builtins.str
     """(Required) Its id."""
     request_id: _builtins.str
-    """(Optional) Any unique text. A call repeated with the same id returns the first answer. Empty: not repeatable."""
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
     def __init__(
         self,
         *,

@@ -273,7 +273,9 @@ class CreateStreamRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """(Optional) Any unique text. A call repeated with the same id returns the first answer. Empty: not repeatable."""
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
     @_builtins.property
     def spec(self) -> Global___StreamSpec:
         """(Required) The stream."""
@@ -414,7 +416,9 @@ class DeleteStreamRequest(_message.Message):
     name: _builtins.str
     """(Required) Its name."""
     request_id: _builtins.str
-    """(Optional) Any unique text. A call repeated with the same id returns the first answer. Empty: not repeatable."""
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
     def __init__(
         self,
         *,

@@ -33,9 +33,10 @@ ATTEMPTS = 4
 """Of a task, before its stage fails."""
 
 
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms128m -XX:MaxHeapFreeRatio=50"
 """Where driver and tasks share the cores, the JVM only schedules: its optimizing compiler and its concurrent collector
-would take more of them than they give back."""
+would take more of them than they give back. It needs 50 MB; a heap that begins with more (a 64th of the machine) is
+slowly filled with garbage, page by page, which looks like a leak and is of no use."""
 
 
 class SparkExecutor:

@@ -126,7 +126,8 @@ def test_a_caller_that_gives_up_finds_its_answer_later(tmp_path):
 
 def test_transient_failures_are_not_remembered_and_old_answers_are_forgotten():
     async def run() -> None:
-        answers, calls = Answers(kept=2), []
+        now, calls = [0.0], []
+        answers = Answers(kept=2, seconds=10, clock=lambda: now[0])
 
         async def fail() -> None:
             calls.append("fail")
@@ -146,6 +147,42 @@ def test_transient_failures_are_not_remembered_and_old_answers_are_forgotten():
         await answers.once(request("b"), work)
         await answers.once(request("c"), work)
         assert await answers.once(request("a"), work) == 5
+        now[0] = 9.9
+        assert await answers.once(request("a"), work) == 5
+        now[0] = 10.0
+        assert await answers.once(request("a"), work) == 6
+
+    asyncio.run(run())
+
+
+def test_refusals_are_repeated_and_running_calls_are_waited_for_once():
+    async def run() -> None:
+        answers, calls, go = Answers(), [], asyncio.Event()
+
+        async def refuse() -> None:
+            calls.append("refuse")
+            raise errors.InvalidRequest("no", reason="NO")
+
+        async def work() -> int:
+            calls.append("work")
+            await go.wait()
+            return 7
+
+        def request(id: str) -> queries_pb2.DeleteQueryRequest:
+            return queries_pb2.DeleteQueryRequest(query_id="q", request_id=id)
+
+        depths = []
+        for _ in range(3):
+            with pytest.raises(errors.InvalidRequest) as refused:
+                await answers.once(request("a"), refuse)
+            depths.append(len(refused.traceback))
+        assert calls == ["refuse"] and depths[1] == depths[2]
+        both = [asyncio.ensure_future(answers.once(request("b"), work)) for _ in range(2)]
+        while len(calls) < 2:
+            await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.gather(*both) == [7, 7] and await answers.once(request("b"), work) == 7
+        assert calls == ["refuse", "work"]
 
     asyncio.run(run())
 
