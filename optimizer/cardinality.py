@@ -140,7 +140,7 @@ class Cardinalities:
         return 1.0 / max(left, right)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ...]], ...]:
     """Per pair of leaves the equalities that say something new, with a name; what others imply is left out."""
     by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}

@@ -96,7 +96,7 @@ def intersections(columns: Sequence[int], rows: int) -> NDArray[np.float64]:
     return np.asarray(matrix @ matrix.T, dtype=np.float64) / rows
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def guess(selection: str, selectivity: float, rows: int) -> int:
     """A pseudo-random column: the same for the same selection, independent for different ones."""
     if not selection:

@@ -31,6 +31,7 @@ from runtime import counts
 from runtime.api import (
     Control,
     CreateQuery,
+    Cursor,
     DeleteQuery,
     ForceGroups,
     ForceOrder,
@@ -48,6 +49,7 @@ from runtime.events import (
     Event,
     QueryAdded,
     QueryEnded,
+    ResultsExpired,
     StreamCreated,
     StreamDeleted,
     StreamProgress,
@@ -62,7 +64,7 @@ DELETED_KEPT = 1_000
 
 
 class Coordinator:
-    """Owns the state; asks the planner for plans. `retention_epochs`: how many epochs of results are kept."""
+    """Owns the state; asks the planner for plans."""
 
     def __init__(
         self,
@@ -70,13 +72,11 @@ class Coordinator:
         *,
         planner: Planner | None = None,
         cores: int = 1,
-        retention_epochs: int = 10_000,
         max_cost: float | None = None,
     ) -> None:
         self.state = state or State()
         self.planner = planner or Planner()
         self.cores = cores
-        self.retention_epochs = retention_epochs
         self.max_cost = max_cost
 
     # -- decisions ------------------------------------------------------------------------------------------------
@@ -170,6 +170,8 @@ class Coordinator:
                 return self._commit(event)
             case BucketsRepaired():
                 return self._repair(event)
+            case ResultsExpired():
+                self._forget_results(event)
         return ()
 
     def _batch(self, event: BatchApplied) -> None:
@@ -260,14 +262,18 @@ class Coordinator:
         s = self.state
         if event.segments:
             s.segments[event.epoch] = event.segments
-        for segment in event.segments:
-            for entry in segment.entries:
-                record = s.queries[entry.uid]
-                s.queries[entry.uid] = replace(record, rows=record.rows + entry.rows)
+        for uid, rows, batches in event.delivered:
+            record = s.queries[uid]
+            s.queries[uid] = replace(record, rows=record.rows + rows, last=Cursor(event.epoch, batches - 1))
 
-    def expired_segments(self) -> tuple[int, ...]:
-        """Epochs whose results are older than the retention."""
-        return tuple(e for e in self.state.segments if e <= self.state.epoch - self.retention_epochs)
+    def _forget_results(self, event: ResultsExpired) -> None:
+        """Readers look in the opposite order, so they never miss that it happened."""
+        s = self.state
+        for uid, epoch, sequence in event.last:
+            if uid in s.queries:  # nobody can ask for the results of a query that is forgotten
+                s.expired[uid] = max(Cursor(epoch, sequence), s.expired.get(uid, Cursor(0, 0)))
+        for epoch in event.epochs:
+            del s.segments[epoch]
 
 
 def plan_summary(state: State) -> str:

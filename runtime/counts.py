@@ -27,7 +27,7 @@ from optimizer.types import ColumnType
 from runtime.columns import ColumnData
 from runtime.evaluate import evaluate
 from runtime.factorized import BOUNDS
-from runtime.operators.segment import Segment, SegmentWriter
+from runtime.operators.segment import Delivered, SegmentWriter
 from runtime.state import Counts, State, StreamState, query_watermark
 
 REVISION = "revision"
@@ -93,7 +93,7 @@ def forget(counts: Counts, floors: Mapping[str, int]) -> Counts:
 
 def write(
     rows: Mapping[str, tuple[Closed, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
-) -> Segment | None:
+) -> Delivered | None:
     for uid, closed in rows.items():
         to.append(uid, count_batch(queries[uid].query, closed))
     return to.finish()

@@ -61,15 +61,11 @@ class Delivery:
                 with suppress(Unavailable):
                     self._save(str(self._done).encode())
 
-    def owes(self, state: State, epoch: int) -> bool:
-        """Does a sink still wait for this epoch's rows?"""
-        return epoch > self._done and any(r.sinks for r in state.queries.values())
-
     def _hand_over(self, state: State, epoch: int) -> bool:
         reach("delivery.begun")
-        for batch in self._results.by_query(epoch, state.segments.get(epoch, ())):
-            record = state.queries.get(batch.uid)
-            for number, spec in enumerate(record.sinks if record else ()):
+        uids = [uid for uid, r in state.queries.items() if r.sinks]
+        for batch in self._results.by_query(epoch, state.segments.get(epoch, ()), uids):
+            for number, spec in enumerate(state.queries[batch.uid].sinks):
                 at = (batch.uid, number)
                 try:
                     if at not in self._sinks:

@@ -113,7 +113,6 @@ class Engine(EpochLoop):
             state,
             planner=self.planner,
             cores=executor.cores,
-            retention_epochs=config.retention_epochs,
             max_cost=config.max_cost,
         )
         for record in records:
@@ -177,11 +176,6 @@ class Engine(EpochLoop):
     def _remove_debris(self) -> None:
         """Files that no committed epoch lists: left by a crash, or dropped just before one."""
         s = self.state
-        for epoch in sorted(s.segments):  # retention is not in the log: the oldest may be gone since the last snapshot
-            if self._results.has(s.segments[epoch]) or self._delivery.owes(s, epoch):
-                break
-            logger.warning("the results of epoch %d are gone; readers are told that they have expired", epoch)
-            self._forget(epoch)
         keep = {r.file for r in s.sources.values()} | {r.file for r in s.joined.values()}
         keep |= {v.file for r in s.sources.values() for v in r.views}
         for path in self._store.directory.glob("*") if self._store.directory.exists() else ():

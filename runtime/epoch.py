@@ -29,7 +29,7 @@ from runtime.executor import Executor
 from runtime.operators.inputs import Directory
 from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
 from runtime.operators.rebuild import RebuildShared, run_rebuild
-from runtime.operators.segment import Segment, SegmentWriter
+from runtime.operators.segment import Delivered, SegmentWriter
 from runtime.operators.source import SourceReport
 from runtime.physical import JoinSpec, OutputKey, Physical, SideSpec
 from runtime.querysets import bitset
@@ -76,15 +76,15 @@ class EpochRun:
             reach("epoch.transition")
         self._source_stage()
         reach("epoch.source")
-        segments: list[Segment] = []
+        delivered: list[Delivered] = []
         for number, level in enumerate(self.physical.levels):
             for report in self._join_stage(f"join {number + 1}", level, None, emit=True):
-                segments += [report.segment] if report.segment else []
+                delivered += [report.delivered] if report.delivered else []
             reach("epoch.join")
         progress, letters = self.progress()
         deltas = counts.summed(r.counts for r in self.joins)
         closed = self._close_windows(progress, deltas)
-        segments += [closed] if closed else []
+        delivered += [closed] if closed else []
         reach("epoch.counted")
         known = self.state.joined.keys()
         return EpochCommitted(
@@ -97,7 +97,8 @@ class EpochRun:
             tuple(r for r in self.joined.values() if r.id not in known),
             views,
             transition.stale,
-            tuple(segments),
+            tuple(d.segment for d in delivered),
+            _summed(delivered),
             tuple((stage, round(seconds, 6)) for stage, seconds in self.seconds.items()),
             deltas,
         )
@@ -296,7 +297,7 @@ class EpochRun:
 
     # -- after the data -------------------------------------------------------------------------------------------
 
-    def _close_windows(self, progress: Iterable[StreamProgress], deltas: counts.Deltas) -> Segment | None:
+    def _close_windows(self, progress: Iterable[StreamProgress], deltas: counts.Deltas) -> Delivered | None:
         """Rows of COUNT(*) queries, for the windows that close with this epoch."""
         streams = {p.stream: advanced(self.state.streams[p.stream], self.planned, p) for p in progress}
         _, rows = counts.settle(self.state, streams, deltas)
@@ -319,3 +320,13 @@ class EpochRun:
             )
         letters = tuple((r.stream, letter) for r in self.reports for letter in r.letters)
         return tuple(progress), letters
+
+
+def _summed(delivered: Iterable[Delivered]) -> tuple[tuple[str, int, int], ...]:
+    """Per query: its rows, and in how many batches they come."""
+    found: dict[str, tuple[int, int]] = {}
+    for part in delivered:
+        for uid, (rows, batches) in part.queries.items():
+            known = found.get(uid, (0, 0))
+            found[uid] = known[0] + rows, known[1] + batches
+    return tuple((uid, rows, batches) for uid, (rows, batches) in found.items())

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from optimizer.errors import InternalError, Unavailable
 from optimizer.plan import Plan
 from runtime.ahead import Ahead
-from runtime.api import Cursor
 from runtime.buckets.file import BucketStore
 from runtime.codec import encode
 from runtime.connectors.base import Offset
@@ -34,6 +33,7 @@ from runtime.operators.source import SourceReport
 from runtime.physical import Physical, compile_plan
 from runtime.reader import EngineReader
 from runtime.repair import ATTEMPTS, DAMAGE, repair
+from runtime.result_retention import expired, expiring
 from runtime.state import State, StreamState
 
 logger = logging.getLogger("ajoin.engine")
@@ -143,7 +143,7 @@ class EpochLoop(EngineReader):
             self._snapshot()
         reach("epoch.done")
         self._last_epoch_seconds = time.perf_counter() - began
-        rows = sum(e.rows for x in event.segments for e in x.entries)
+        rows = sum(x.rows for x in event.segments)
         return EpochReport(
             event.epoch,
             s.plan.version,
@@ -235,28 +235,15 @@ class EpochLoop(EngineReader):
         return offset_text(self._sources[stream].latest(json.loads(st.offset), now))
 
     def _expire(self) -> None:
-        """Results beyond the retention go; those of the newest epoch stay, or nobody could ever read them."""
-        s = self.state
-        old = set(self.coordinator.expired_segments())
-        total = sum(x.bytes for segments in s.segments.values() for x in segments)
-        for epoch in sorted(s.segments):
-            if epoch in old or (total > self.config.retention_bytes and epoch < s.epoch):
-                total -= sum(x.bytes for x in s.segments[epoch])
-                self._forget(epoch)
-
-    def _forget(self, epoch: int) -> None:
-        """Remove an epoch's results. Readers look in the opposite order, so they never miss that it happened."""
-        s = self.state
-        last: dict[str, int] = {}
-        for segment in s.segments[epoch]:
-            for entry in segment.entries:
-                last[entry.uid] = last.get(entry.uid, -1) + 1
-        for uid, sequence in last.items():
-            if uid in s.queries:  # nobody can ask for the results of a query that is forgotten
-                s.expired[uid] = max(Cursor(epoch, sequence), s.expired.get(uid, Cursor(0, 0)))
-        gone = s.segments.pop(epoch)
+        """Results beyond the retention go."""
+        s, config = self.state, self.config
+        epochs = expiring(s.segments, s.epoch, config.retention_epochs, config.retention_bytes)
+        if not epochs:
+            return
+        files = [x.file for epoch in epochs for x in s.segments[epoch]]
+        self._record(expired(epochs, lambda e: self._results.indexes(e, s.segments[e]), s.queries))
         reach("result.forgotten")
-        self._results.drop(x.file for x in gone)
+        self._results.drop(files)
 
 
 def offset_text(offset: Offset) -> str:

@@ -12,7 +12,7 @@ from optimizer.types import StreamSchema
 from runtime.buckets.refs import JoinedRef, Origin, SourceRef, ViewRef
 from runtime.codec import register
 from runtime.connectors.base import ConnectorSpec, DeadLetter
-from runtime.operators.segment import Segment, SegmentEntry
+from runtime.operators.segment import Segment
 
 FOREVER = 1 << 62
 """The watermark of a stream that will bring nothing more."""
@@ -79,7 +79,8 @@ class EpochCommitted:
     """Written when everything the epoch made is in place; from here on it counts.
 
     `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
-    useless, `counts` what COUNT(*) queries found: (query, ((start of window, combinations), ...)).
+    useless, `delivered` what queries got: (query, rows, batches), `counts` what COUNT(*) queries found: (query,
+    ((start of window, combinations), ...)).
     """
 
     epoch: int
@@ -92,6 +93,7 @@ class EpochCommitted:
     views: tuple[tuple[int, tuple[ViewRef, ...]], ...]
     stale: tuple[int, ...]
     segments: tuple[Segment, ...]
+    delivered: tuple[tuple[str, int, int], ...]
     seconds: tuple[tuple[str, float], ...]
     counts: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
@@ -109,8 +111,17 @@ class BucketsRepaired:
     joined: tuple[JoinedRef, ...]
 
 
-Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted | BucketsRepaired
+@dataclass(frozen=True, slots=True)
+class ResultsExpired:
+    """Written before the results of these epochs are removed: `last` is the last place each query loses by that,
+    (query, epoch, sequence)."""
+
+    epochs: tuple[int, ...]
+    last: tuple[tuple[str, int, int], ...]
+
+
+Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted | BucketsRepaired | ResultsExpired
 
 register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
-register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment, SegmentEntry)
-register(BucketsRepaired)
+register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment)
+register(BucketsRepaired, ResultsExpired)

@@ -26,7 +26,7 @@ from optimizer.errors import FailedPrecondition, InternalError
 from runtime.crashpoints import reach
 from runtime.outage import as_outage
 
-FORMAT = 2
+FORMAT = 3
 
 
 class StateLock:

@@ -7,6 +7,7 @@ value, perhaps an epoch old, and holds nobody up.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -146,12 +147,18 @@ class EngineReader:
         """
         uid = self.coordinator.record(id, uid).query.uid
         while True:
-            segments = dict(self.state.segments)  # taken before looking at what expired: see _expire
+            record = self.coordinator.record(id, uid)
+            segments = dict(self.state.segments)  # taken before looking at what expired: it is set before they go
             gone = self.state.expired.get(uid)
             if after is not None and gone is not None and after < gone:
                 raise expired(id, after, gone)
+            if record.last is None or (after is not None and after >= record.last):
+                return []  # it has waited for rows for long, perhaps, and need not look for them in every epoch
+            first = record.epoch if after is None else max(record.epoch, after.epoch)
+            epochs = list(segments)  # in order
+            epochs = epochs[bisect_left(epochs, first) : bisect_right(epochs, record.last.epoch)]
             try:
-                return self._results.read(id, uid, segments, after, limit)
+                return self._results.read(id, uid, segments, epochs, after, limit)
             except FileNotFoundError as missing:
                 if all(epoch in self.state.segments for epoch in segments):
                     raise InternalError(

@@ -56,9 +56,11 @@ class QueryRecord:
     running: bool = True
     active_until: int | None = None
     rows: int = 0
+    last: Cursor | None = None
+    """Of its latest rows."""
 
 
-register(StreamState, QueryRecord, PlanEvent)
+register(StreamState, QueryRecord, PlanEvent, Cursor)
 
 SlotTable = dict[int, str]
 Counts = dict[str, dict[int, tuple[int, int]]]

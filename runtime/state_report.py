@@ -126,7 +126,7 @@ def inspect(directory: Path) -> StateReport:
         results=_measure(
             directory / "results", ((epoch, x.file) for epoch, segments in s.segments.items() for x in segments)
         ),
-        result_rows=sum(e.rows for segments in s.segments.values() for x in segments for e in x.entries),
+        result_rows=sum(x.rows for segments in s.segments.values() for x in segments),
         dead_letters=len(s.letters),
         debris=tuple(debris(directory, s)),
     )

@@ -20,7 +20,7 @@ counts only if it is still listed. The cost is reading all state once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ import pyarrow as pa
 from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
 from runtime.buckets.refs import SourceRef
-from runtime.operators.segment import Segment
+from runtime.operators.segment import Segment, SegmentIndex
 from runtime.state import State
 from runtime.state_files import (
     Found,
@@ -94,7 +94,7 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         len(sizes),
         sum(sizes),
         tuple(problems),
-        _notes(directory, found, tiered=tiered),
+        _notes(found),
     )
 
 
@@ -105,7 +105,7 @@ def _still(directory: Path, problems: Sequence[Problem]) -> list[Problem]:
     return [p for p in problems if p.file in listed]
 
 
-def _notes(directory: Path, found: Found, *, tiered: bool) -> tuple[str, ...]:
+def _notes(found: Found) -> tuple[str, ...]:
     notes = []
     if found.torn:
         notes.append(
@@ -114,8 +114,6 @@ def _notes(directory: Path, found: Found, *, tiered: bool) -> tuple[str, ...]:
         )
     if found.state.planned is not None:
         notes.append(f"epoch {found.state.planned.epoch} is planned and not committed; the next start runs it")
-    if not tiered and (gone := removed(found.state, lambda file: (directory / "results" / file).exists())):
-        notes.append(f"results of {len(gone)} epochs up to {gone[-1]} are gone: retention removed them")
     return tuple(notes)
 
 
@@ -149,22 +147,9 @@ def _bucket(path: Path, consequence: str) -> Iterator[Problem]:
 # -- results ------------------------------------------------------------------------------------------------------
 
 
-def removed(s: State, has: Callable[[str], bool]) -> list[int]:
-    """The oldest epochs whose results are not all there: as the engine sees it on opening."""
-    gone = []
-    for epoch in sorted(s.segments):
-        if all(has(x.file) for x in s.segments[epoch]):
-            break
-        gone.append(epoch)
-    return gone
-
-
 def _segments(directory: Path, s: State) -> Iterator[Problem]:
     folder = directory / "results"
-    expired = set(removed(s, lambda file: (folder / file).exists()))
     for epoch, segments in sorted(s.segments.items()):
-        if epoch in expired:
-            continue
         for segment in segments:
             try:
                 what = segment_problem((folder / segment.file).read_bytes(), segment)
@@ -177,16 +162,17 @@ def _segments(directory: Path, s: State) -> Iterator[Problem]:
 
 
 def lost_rows(epoch: int, segment: Segment) -> str:
-    queries = sorted({e.uid.rpartition("#")[0] for e in segment.entries})
-    shown = ", ".join(queries[:5]) + (" and others" if len(queries) > 5 else "")
-    return f"rows of epoch {epoch} cannot be made again: readers of {shown} are told RESULTS_DAMAGED"
+    return f"{segment.rows:,} rows of epoch {epoch} cannot be made again: their readers are told RESULTS_DAMAGED"
 
 
 def segment_problem(data: bytes, segment: Segment) -> str:
     """What is wrong with a segment; empty: nothing. Every entry must be a whole Arrow stream of valid values."""
     if len(data) != segment.bytes:
         return f"it has {len(data):,} bytes instead of {segment.bytes:,}"
-    for entry in segment.entries:
+    index = SegmentIndex.of_bytes(data[segment.bytes - segment.index :], segment)
+    if index is None:
+        return "the checksum of its index does not match"
+    for entry in index:
         if not entry.matches(data[entry.offset : entry.offset + entry.length]):
             return f"the checksum of the rows of {entry.uid} at byte {entry.offset} does not match"
         try:

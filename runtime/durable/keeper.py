@@ -105,16 +105,10 @@ class Keeper:
         self._pending.update(dict.fromkeys(self.shelves[folder].release(names)))
 
     def sweep(self) -> None:
-        """Delete what was discarded; what cannot be deleted now waits. Results go one by one, oldest first: what is
-        left of them tells on opening up to where the retention has come."""
+        """Delete what was discarded; what cannot be deleted now waits."""
         pending = list(self._pending)
-        results = [name for name in pending if "/results/" in name]
         try:
-            others = [name for name in pending if "/results/" not in name]
-            for name, _ in zip(others, self.pool.map(self.tier.delete, others), strict=True):
-                del self._pending[name]
-            for name in results:
-                self.tier.delete(name)
+            for name, _ in zip(pending, self.pool.map(self.tier.delete, pending), strict=True):
                 del self._pending[name]
                 reach("tier.swept")
         except Unavailable as outage:

@@ -4,12 +4,12 @@ there. A reader that comes back after the machine was lost finds every row behin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from runtime.durable.keeper import Keeper
 from runtime.operators.segment import Segment
-from runtime.results import ResultLog
+from runtime.results import ResultLog, read_tail
 
 _ATTEMPTS = 3
 
@@ -31,8 +31,13 @@ class TieredResults(ResultLog):
     def _refetch(self, name: str) -> bool:
         return self._shelf.fetch(name)
 
-    def has(self, segments: Sequence[Segment]) -> bool:
-        return any(s.file in self._shelf.places for s in segments)
+    def _tail(self, segment: Segment) -> bytes:
+        """A reader that looks for its rows need not bring all the others' here."""
+        try:
+            with open(self.directory / segment.file, "rb") as file:
+                return read_tail(file, segment)
+        except FileNotFoundError:
+            return self._shelf.read(segment.file, segment.bytes - segment.index, segment.index)
 
     def drop(self, files: Iterable[str]) -> None:
         names = list(files)

@@ -16,6 +16,7 @@ It travels to tasks as a value: URI, directory, bound and places.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -62,6 +63,13 @@ class Shelf:
             return False
         self.make_room(spare=name)
         return True
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """A part of a file, from the durable tier; FileNotFoundError when that does not have it."""
+        place = self.places.get(name)
+        if place is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory / name))
+        return tier_at(self.uri).read(place.object, offset, length)
 
     def room_for(self, name: str) -> bool:
         """Is there room for this file, or would there be without older ones?"""

@@ -63,6 +63,11 @@ class DurableTier:
         except FileNotFoundError:
             return None
 
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """A part of an object, less if it ends before; FileNotFoundError."""
+        with self._reaching(name), self._fs.open_input_file(self._path(name)) as file:
+            return bytes(file.read_at(max(0, min(length, file.size() - offset)), offset))
+
     def path(self, name: str) -> Path | None:
         """Where this process can map the object; None: only through `get` and `fetch`."""
         return Path(self._path(name)) if self._local else None

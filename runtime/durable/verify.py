@@ -14,7 +14,7 @@ from optimizer.errors import AJoinError
 from runtime.buckets.file import parse
 from runtime.durable.keeper import listed
 from runtime.durable.look import Seen, look
-from runtime.state_verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, removed, segment_problem
+from runtime.state_verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, segment_problem
 
 _LOCAL = "while the state directory has a whole copy that is used; else "
 
@@ -49,9 +49,8 @@ def _problems(seen: Seen) -> Iterator[tuple[str, Problem]]:
         if what := _bucket_problem(seen, name):
             reason = "BUCKET_DAMAGED" if name in seen.places else "BUCKET_MISSING"
             yield name, Problem(_object(seen, name), reason, what, _LOCAL + again)
-    expired = set(removed(s, lambda file: f"results/{file}" in seen.places))
     for epoch, segments in sorted(s.segments.items()):
-        for segment in segments if epoch not in expired else ():
+        for segment in segments:
             name = f"results/{segment.file}"
             data = _get(seen, name)
             if what := "there is no such object" if data is None else segment_problem(data, segment):

@@ -32,7 +32,7 @@ from runtime.operators.count import Tally
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
-from runtime.operators.segment import Segment, SegmentWriter
+from runtime.operators.segment import Delivered, SegmentWriter
 from runtime.operators.sink import Sinks
 from runtime.packed import Packed
 from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
@@ -83,7 +83,7 @@ class JoinTask:
 class JoinReport:
     partition: int
     joined: tuple[JoinedRef, ...]
-    segment: Segment | None
+    delivered: Delivered | None
     join_seconds: float
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
@@ -118,9 +118,9 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             sink_seconds += time.perf_counter() - at
         matches[spec.name] = total
         refs += [ref for output in outputs if (ref := output.finish()) is not None]
-    segment = writer.finish()
+    delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    return JoinReport(task.partition, tuple(refs), segment, seconds, sink_seconds, matches, tally.counts)
+    return JoinReport(task.partition, tuple(refs), delivered, seconds, sink_seconds, matches, tally.counts)
 
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:

@@ -1,14 +1,19 @@
-"""Segments of the result log: one file per task, in it one Arrow stream per query and flush.
+"""Segments of the result log: one file per task, in it one Arrow stream per query and flush, at its end their index.
 
 A segment appears by rename and counts only once the epoch's commit lists it. Where tasks see no directory it is
-built in memory and goes back with the task's answer. The commit also knows the checksum of every stream, so rows that
-are not what the task wrote are never shown to anybody.
+built in memory and goes back with the task's answer.
+
+The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
+task wrote are never shown to anybody, and what the platform remembers of an epoch does not grow with its queries: a
+thousand of them, over ten thousand epochs, would fill the driver's memory and every snapshot.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,9 +45,55 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
+    """The last `index` of its `bytes` are the index, with this checksum; `rows` of all queries."""
+
     file: str
     bytes: int
-    entries: tuple[SegmentEntry, ...]
+    index: int
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A segment, and per query how many rows are in it, in how many streams."""
+
+    segment: Segment
+    queries: Mapping[str, tuple[int, int]]
+
+
+class SegmentIndex:
+    """The entries of a segment, in the order in which they were written."""
+
+    def __init__(self, entries: Sequence[SegmentEntry]) -> None:
+        self.entries = tuple(entries)
+        self._by_query: dict[str, list[SegmentEntry]] = {}
+        for entry in self.entries:
+            self._by_query.setdefault(entry.uid, []).append(entry)
+
+    def of(self, uid: str) -> Sequence[SegmentEntry]:
+        return self._by_query.get(uid, ())
+
+    def queries(self) -> dict[str, tuple[int, int]]:
+        """As in `Delivered`."""
+        return {uid: (sum(e.rows for e in mine), len(mine)) for uid, mine in self._by_query.items()}
+
+    def __iter__(self) -> Iterator[SegmentEntry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_bytes(self) -> bytes:
+        columns = zip(*((e.uid, e.offset, e.length, e.rows, e.checksum) for e in self.entries), strict=True)
+        return json.dumps(list(columns), separators=(",", ":")).encode()
+
+    @staticmethod
+    def of_bytes(data: Any, segment: Segment) -> SegmentIndex | None:
+        """None: these bytes, read from the segment's end, are not what was written."""
+        if len(data) != segment.index or checksum(data) != segment.checksum:
+            return None
+        return SegmentIndex([SegmentEntry(*row) for row in zip(*json.loads(bytes(data)), strict=True)])
 
 
 class Summed:
@@ -99,9 +150,12 @@ class SegmentWriter:
             stream.write_batch(batch)
         self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
 
-    def finish(self) -> Segment | None:
+    def finish(self) -> Delivered | None:
         if self._file is None:
             return None
+        index = SegmentIndex(self._entries)
+        tail = index.to_bytes()
+        self._file.write(tail)
         size = self._file.tell()
         if self._path is None:
             assert isinstance(self._file, io.BytesIO)
@@ -111,7 +165,8 @@ class SegmentWriter:
             reach("segment.written")
             os.replace(self._temporary(self._path), self._path)
             reach("segment.renamed")
-        return Segment(self._name, size, tuple(self._entries))
+        segment = Segment(self._name, size, len(tail), sum(e.rows for e in self._entries), checksum(tail))
+        return Delivered(segment, index.queries())
 
     def _open(self) -> BinaryIO:
         if self._path is None:

@@ -81,7 +81,7 @@ def epoch(c, raised=None, **times):
     c.handle(planned)
     progress = tuple(StreamProgress(s, int(s in times), 0, 0, times.get(s)) for s in c.state.streams)
     s = c.state
-    c.handle(EpochCommitted(planned.epoch, s.next_bucket, s.next_source, progress, (), (), (), (), (), (), ()))
+    c.handle(EpochCommitted(planned.epoch, s.next_bucket, s.next_source, progress, (), (), (), (), (), (), (), ()))
 
 
 def watermark(c, uid="q#1"):
@@ -176,4 +176,4 @@ def test_a_stream_in_use_cannot_go(coordinator):
 def test_an_unplanned_epoch_is_never_committed(coordinator):
     s = coordinator.state
     with pytest.raises(AssertionError, match="planned before"):
-        coordinator.handle(EpochCommitted(1, s.next_bucket, s.next_source, (), (), (), (), (), (), (), ()))
+        coordinator.handle(EpochCommitted(1, s.next_bucket, s.next_source, (), (), (), (), (), (), (), (), ()))

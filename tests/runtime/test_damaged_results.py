@@ -18,7 +18,7 @@ from tests.runtime.rig import Rig
 def test_damaged_results_are_named_and_never_shown(tmp_path, seed):
     rig, rng = joining(tmp_path), Random(seed)
     epoch, segments = next(iter(rig.engine.state.segments.items()))
-    entry = segments[0].entries[0]
+    entry = rig.engine._results.index(epoch, segments[0]).entries[0]
     path = tmp_path / "results" / segments[0].file
     raw = bytearray(path.read_bytes())
     if seed == 0:

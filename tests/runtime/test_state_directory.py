@@ -152,14 +152,6 @@ def test_missing_files_are_named_with_what_will_happen(rig):
     assert inspect(rig.directory).results.missing == 1
 
 
-def test_results_that_retention_removed_are_no_problem(rig):
-    rig.engine.abandon()
-    for segment in read_state(rig.directory).state.segments[1]:
-        (rig.directory / "results" / segment.file).unlink()
-    found = verify(rig.directory)
-    assert not found.problems and any("retention" in note for note in found.notes)
-
-
 def test_a_damaged_log_is_a_problem_and_not_an_exception(rig):
     rig.engine.abandon()
     log = max((rig.directory / "log").glob("log-*.jsonl"))
