@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
 from pathlib import Path
 
 KEPT = 256 << 20
@@ -32,14 +33,24 @@ def usable(groups: Path = Path("/sys/fs/cgroup"), mine: Path = Path("/proc/self/
     """Bytes of memory this process may use: what the machine has, or less if a control group says so."""
     least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        group = groups / mine.read_text().rpartition("::")[2].strip().lstrip("/")
+        lines = mine.read_text().splitlines()
     except OSError:
         return least
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            least = min(least, _limit(groups, path, "memory.max"))
+        elif "memory" in controllers.split(","):  # version 1 has a tree of groups per controller
+            least = min(least, _limit(groups / "memory", path, "memory.limit_in_bytes"))
+    return least
+
+
+def _limit(top: Path, path: str, file: str) -> int:
+    """The least that the group, or one it is in, is allowed."""
+    group, least = top / path.lstrip("/"), 1 << 62
     for folder in (group, *group.parents):
-        if not folder.is_relative_to(groups):
+        if not folder.is_relative_to(top):
             break
-        try:
-            least = min(least, int((folder / "memory.max").read_text()))
-        except (OSError, ValueError):  # no limit here: the file says "max", or is not there
-            continue
+        with suppress(OSError, ValueError):  # no limit here: the file says "max", or is not there
+            least = min(least, int((folder / file).read_text()))
     return least

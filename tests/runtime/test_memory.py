@@ -32,6 +32,15 @@ def test_a_limit_above_what_the_machine_has_is_none(tmp_path):
     assert groups(tmp_path, b=MACHINE * 2) == MACHINE
 
 
+def test_control_groups_of_version_1(tmp_path):
+    (tmp_path / "memory" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "memory" / "a" / "memory.limit_in_bytes").write_text(f"{1 << 21}\n")
+    (tmp_path / "memory" / "a" / "b" / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # none
+    mine = tmp_path / "self"
+    mine.write_text("5:devices:/\n4:cpu,memory:/a/b\n0::/\n")
+    assert usable(tmp_path, mine) == 1 << 21
+
+
 def test_where_there_are_no_control_groups_it_is_the_machine(tmp_path):
     assert usable(tmp_path, tmp_path / "missing") == MACHINE
 
