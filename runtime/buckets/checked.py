@@ -9,7 +9,7 @@ speed; docs/decisions/0009-checksums-and-repair.md has the numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +61,16 @@ class Placed(NamedTuple):
 class Checked(Mapping[str, npt.NDArray[Any]]):
     """The arrays of one bucket by name. Looking whether there is one, or how large, touches no data."""
 
-    __slots__ = ("_data", "_name", "_places", "_seen")
+    __slots__ = ("_data", "_name", "_places", "_seen", "_soon")
 
-    def __init__(self, name: str, data: memoryview, places: Mapping[str, Placed]) -> None:
-        self._name, self._data, self._places = name, data, places
+    def __init__(
+        self,
+        name: str,
+        data: memoryview,
+        places: Mapping[str, Placed],
+        soon: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._name, self._data, self._places, self._soon = name, data, places, soon
         self._seen: dict[str, npt.NDArray[Any]] = {}
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
@@ -76,6 +82,8 @@ class Checked(Mapping[str, npt.NDArray[Any]]):
     def _checked(self, key: str, place: Placed) -> npt.NDArray[Any]:
         if not place.items:
             return np.empty(place.shape, place.dtype)
+        if self._soon is not None:
+            self._soon(place.at, place.nbytes)
         raw = self._data[place.at : place.at + place.nbytes]
         if checksum(raw) != place.checksum:
             raise damaged(self._name, f"the checksum of array {key!r} does not match")

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from optimizer.errors import InternalError
@@ -55,9 +53,7 @@ class _Tiers(BucketStore):
         if fetched is not None and not tier.fetch(place, fetched):
             raise InternalError(f"bucket file {name} is missing in both tiers", reason="BUCKET_MISSING")
         try:
-            where = path or fetched or self.directory / name
-            _read_ahead(where)
-            found = read(where)
+            found = read(path or fetched or self.directory / name)
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
@@ -108,12 +104,6 @@ class TieredValueStore(_Tiers, ValueStore):
         if not (self.directory / name).exists():
             self.shelf.fetch(name)
         return super()._bytes(name)
-
-
-def _read_ahead(path: Path) -> None:
-    """It will be gone through once, soon: large reads, not one per page that is touched."""
-    with suppress(OSError), open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 _STORES: dict[str, TieredStore] = {}
