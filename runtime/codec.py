@@ -50,9 +50,8 @@ def encode(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:  # most of a commit is numbers and names
         return value
-    if is_dataclass(kind):
-        name = kind.__name__
-        assert _CLASSES.get(name) is kind, f"{name} is not registered"
+    name = kind.__name__
+    if _CLASSES.get(name) is kind:
         out: dict[str, Any] = {"$": name}
         for f in _fields(kind):
             field = getattr(value, f)
@@ -67,6 +66,7 @@ def encode(value: Any) -> Any:
         return {"$d": {k: encode(v) for k, v in value.items()}}
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return {"$f": repr(value)}
+    assert not is_dataclass(kind), f"{name} is not registered"
     return value
 
 

@@ -55,7 +55,7 @@ POINTS: Final[Mapping[str, str]] = {
     "segment.written": "a task's segment is complete under its temporary name",
     "segment.renamed": "a task's segment is in its place, the task has not answered",
     "segment.dropped": "one of the segments beyond the retention is gone",
-    "result.forgotten": "an epoch has left the retention, its segments are still there",
+    "result.forgotten": "the log says that results have expired, their segments are still there",
     "delivery.begun": "an epoch is about to be handed over to the sinks",
     "delivery.sink": "one sink has its rows of the epoch, others may not",
     "delivery.written": "all sinks have the epochs, the new marker has its temporary name",
