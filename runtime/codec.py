@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
 from typing import Any
 
 from optimizer import expressions, plan, query, types
@@ -17,6 +16,7 @@ from optimizer.errors import InternalError
 from optimizer.types import ColumnType
 
 _CLASSES: dict[str, type] = {}
+_FIELDS: dict[type, tuple[str, ...]] = {}
 _PLAIN = frozenset({int, str, bool, type(None)})
 """Exactly these, not what is derived from them: an enum is a str, too."""
 
@@ -25,6 +25,7 @@ def register(*classes: type) -> None:
     """Make classes readable; their names must be unique."""
     for c in classes:
         assert _CLASSES.setdefault(c.__name__, c) is c, c.__name__
+        _FIELDS[c] = tuple(f.name for f in fields(c))
 
 
 register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
@@ -51,9 +52,9 @@ def encode(value: Any) -> Any:
     if kind in _PLAIN:  # most of a commit is numbers and names
         return value
     name = kind.__name__
-    if _CLASSES.get(name) is kind:
+    if kind in _FIELDS:
         out: dict[str, Any] = {"$": name}
-        for f in _fields(kind):
+        for f in _FIELDS[kind]:
             field = getattr(value, f)
             out[f] = field if type(field) in _PLAIN else encode(field)
         return out
@@ -83,11 +84,6 @@ def decode(value: Any) -> Any:
         return {k: decode(v) for k, v in value["$d"].items()}
     name = value.get("$")
     found = _CLASSES.get(name) if isinstance(name, str) else None
-    if found is None or set(value) - {"$"} != set(_fields(found)):
+    if found is None or set(value) - {"$"} != set(_FIELDS[found]):
         raise InternalError(f"the log holds an unknown record {name!r}", reason="LOG_CORRUPT")
-    return found(**{f: decode(value[f]) for f in _fields(found)})
-
-
-@cache
-def _fields(c: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(c))
+    return found(**{f: decode(value[f]) for f in _FIELDS[found]})

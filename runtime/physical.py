@@ -15,8 +15,8 @@ union of what they need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from optimizer import expressions as ex
@@ -68,7 +68,7 @@ class OutputSpec:
 class SinkSpec:
     """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof.
 
-    `mode` is ROWS, FACTORIZED or COUNT.
+    `mode` is ROWS, FACTORIZED or COUNT. `alike` is equal for queries of a join that select the same in the same mode.
     """
 
     uid: str
@@ -79,6 +79,7 @@ class SinkSpec:
     checks: tuple[ex.Expr, ...]
     outputs: tuple[Output, ...]
     mode: str = ROWS
+    alike: int = 0
 
     @property
     def needs_rows(self) -> bool:
@@ -252,7 +253,7 @@ def _join(
         for (name, key), leaves in sorted(exposed.items())
         if name == node.name
     )
-    sinks = tuple(_sink(plan, queries[uid]) for uid in users if plan.by_uid[uid].root == node)
+    sinks = _numbered([_sink(plan, queries[uid]) for uid in users if plan.by_uid[uid].root == node])
     return JoinSpec(
         node.name,
         node.depth,
@@ -269,6 +270,11 @@ def _join(
 
 def _side(node: Node, key: OutputKey) -> SideSpec:
     return SideSpec(node.leaves, node.group, key, node.name if isinstance(node, JoinNode) else None)
+
+
+def _numbered(sinks: Sequence[SinkSpec]) -> tuple[SinkSpec, ...]:
+    numbers: dict[object, int] = {}
+    return tuple(replace(s, alike=numbers.setdefault((s.leaves, s.outputs, s.mode), len(numbers))) for s in sinks)
 
 
 def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:

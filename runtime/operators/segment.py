@@ -25,7 +25,10 @@ from runtime.crashpoints import reach
 from runtime.outbox import post
 
 SMALL = 1 << 18
-"""Bytes below which rows are better copied once than written piece by piece."""
+"""Bytes, about, below which rows are better copied once than written piece by piece."""
+
+END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of an Arrow stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +134,28 @@ class SegmentWriter:
         self._path = None if directory is None else Path(directory) / name
         self._file: BinaryIO | None = None
         self._entries: list[SegmentEntry] = []
+        self._schema: tuple[pa.Schema, bytes] | None = None
 
     def append(self, uid: str, batch: pa.RecordBatch, rows: int | None = None) -> None:
         """`rows`: how many rows the batch stands for, if it is not one each."""
         if self._file is None:
             self._file = self._open()
         at, count = self._file.tell(), batch.num_rows if rows is None else rows
-        if batch.nbytes < SMALL:
-            memory = pa.BufferOutputStream()
-            with pa.ipc.new_stream(memory, batch.schema) as stream:
-                stream.write_batch(batch)
-            data = memory.getvalue()
+        if 8 * batch.num_rows * batch.num_columns < SMALL:
+            data = b"".join((self._head(batch.schema), batch.serialize(), END))
             self._file.write(data)
-            self._entries.append(SegmentEntry(uid, at, data.size, count, checksum(data)))
+            self._entries.append(SegmentEntry(uid, at, len(data), count, checksum(data)))
             return
         summed = Summed(self._file)
         with pa.PythonFile(summed, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
         self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
+
+    def _head(self, schema: pa.Schema) -> bytes:
+        """How a stream begins. Neighbours mostly have the same columns."""
+        if self._schema is None or not self._schema[0].equals(schema, check_metadata=True):
+            self._schema = schema, schema.serialize().to_pybytes()
+        return self._schema[1]
 
     def finish(self) -> Delivered | None:
         if self._file is None:

@@ -17,16 +17,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from optimizer import expressions as ex
 from optimizer.query import COUNT, FACTORIZED
-from optimizer.types import ColumnType
-from runtime.columns import ColumnData
-from runtime.evaluate import evaluate, truth
-from runtime.factorized import BOUNDS, Layout
+from runtime.evaluate import truth
 from runtime.kernels.expand import unroll
 from runtime.kernels.sets import some
+from runtime.operators.batches import Batches, lookup
 from runtime.operators.combinations import Combinations, Refs
 from runtime.operators.count import CountOperator, Tally
 from runtime.operators.factorize import FactorOperator
@@ -225,41 +221,25 @@ class SinkOperator:
         lo, hi = joined_up([p[2] for p in self._parts]), joined_up([p[3] for p in self._parts])
         self._parts, self._rows = [], 0
         found = Combinations(self.directory, self.spec.group, refs, sets, lo, hi, many=self._many)
+        batches = Batches(found, self.writer)
         for sink in self.spec.sinks:
             rows = found.of(sink.slot)
             if len(rows):
-                self._deliver(sink, found, rows)
+                self._deliver(sink, found, rows, batches)
+        batches.flush()
 
-    def _deliver(self, sink: SinkSpec, found: Combinations, rows: npt.NDArray[Any]) -> None:
-        leaves = dict(sink.leaves)
-        bounds: dict[str, npt.NDArray[np.int64]] = {}
+    def _deliver(self, sink: SinkSpec, found: Combinations, rows: npt.NDArray[Any], batches: Batches) -> None:
         part = found.part(rows)
-
-        def lookup(ref: ex.ColumnRef | ex.WindowBound) -> ColumnData:
-            if isinstance(ref, ex.WindowBound):
-                return ColumnData(ColumnType.TIMESTAMP, bounds[ref.which])
-            return part.column(leaves[ref.alias], ref.column)
-
         for check in sink.checks:
-            passed = truth(check, lookup, len(part.rows))
+            passed = truth(check, lookup(sink, part, {}), len(part.rows))
             if not passed.all():
                 part = found.part(part.rows[passed])
             if not len(part.rows):
                 return
-        rows, start = found.windows(part.rows, sink.window, sink.active_from)
+        rows, starts = found.windows(part.rows, sink.window, sink.active_from)
         if not len(rows):
             return
         if sink.mode == COUNT:
-            self.tally.add(sink.uid, start, np.ones(len(start), np.int64))
-            return
-        if rows is not part.rows:
-            part = found.part(rows)
-        bounds |= dict(zip(BOUNDS, (start, start + sink.window.size_ms), strict=True))
-        window = [ColumnData(ColumnType.TIMESTAMP, v).to_arrow() for v in bounds.values()]
-        own = [o for o in sink.outputs if o.name not in bounds]  # a selected window bound keeps its one column
-        columns = {o.name: evaluate(o.expr, lookup, len(rows)).to_arrow() for o in own}
-        if sink.mode == FACTORIZED:
-            batch = Layout.of([alias for alias, _ in sink.leaves], sink.outputs).singles(window, columns)
+            self.tally.add(sink.uid, starts, np.ones(len(starts), np.int64))
         else:
-            batch = pa.RecordBatch.from_arrays([*window, *columns.values()], [*bounds, *columns])
-        self.writer.append(sink.uid, batch)
+            batches.add(sink, part if rows is part.rows else found.part(rows), starts)

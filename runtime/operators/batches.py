@@ -1,0 +1,90 @@
+"""Rows of several queries that select the same columns, made together and cut apart.
+
+With a thousand queries a flush has a thousand small parts, and fetching every column of each on its own costs more in
+calls than in bytes. Queries that select the same (`SinkSpec.alike`) are therefore put one after the other: a column is
+fetched once for all of them, and each query's batch is a slice of that, without a copy until it is written.
+
+At most about `TOGETHER` rows are made at a time, which bounds the memory and keeps them in the processor's caches. The
+order of a query's own rows, and so what it gets, is the same as if it were alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from optimizer import expressions as ex
+from optimizer.query import FACTORIZED
+from optimizer.types import ColumnType
+from runtime.columns import ColumnData
+from runtime.evaluate import Lookup, evaluate
+from runtime.factorized import BOUNDS, Layout
+from runtime.operators.combinations import Combinations, Part
+from runtime.operators.inputs import joined_up
+from runtime.operators.segment import SegmentWriter
+from runtime.physical import SinkSpec
+
+TOGETHER = 1 << 15
+
+Starts = npt.NDArray[np.int64]
+
+
+class Batches:
+    """The batches of one flush."""
+
+    def __init__(self, found: Combinations, writer: SegmentWriter) -> None:
+        self._found, self._writer = found, writer
+        self._waiting: dict[int, list[tuple[SinkSpec, Part, Starts]]] = {}
+        self._rows: dict[int, int] = {}
+
+    def add(self, sink: SinkSpec, part: Part, starts: Starts) -> None:
+        """A query's combinations, one per window they are in, with the starts of the windows."""
+        if self._rows.get(sink.alike, 0) + len(starts) > TOGETHER:
+            self._write(sink.alike)
+        self._waiting.setdefault(sink.alike, []).append((sink, part, starts))
+        self._rows[sink.alike] = self._rows.get(sink.alike, 0) + len(starts)
+
+    def flush(self) -> None:
+        for alike in list(self._waiting):
+            self._write(alike)
+
+    def _write(self, alike: int) -> None:
+        parts = self._waiting.pop(alike, [])
+        self._rows.pop(alike, None)
+        if not parts:
+            return
+        first = parts[0][0]
+        start = joined_up([starts for _, _, starts in parts])
+        end = joined_up([starts + sink.window.size_ms for sink, _, starts in parts])
+        bounds = dict(zip(BOUNDS, (start, end), strict=True))
+        if len(parts) == 1:
+            self._writer.append(first.uid, _batch(first, parts[0][1], bounds))
+            return
+        batch = _batch(first, self._found.part(joined_up([part.rows for _, part, _ in parts])), bounds)
+        at = 0
+        for sink, _, starts in parts:
+            self._writer.append(sink.uid, batch.slice(at, len(starts)))
+            at += len(starts)
+
+
+def _batch(sink: SinkSpec, part: Part, bounds: dict[str, Starts]) -> pa.RecordBatch:
+    read = lookup(sink, part, bounds)
+    window = [ColumnData(ColumnType.TIMESTAMP, v).to_arrow() for v in bounds.values()]
+    own = [o for o in sink.outputs if o.name not in bounds]  # a selected window bound keeps its one column
+    columns = {o.name: evaluate(o.expr, read, len(part.rows)).to_arrow() for o in own}
+    if sink.mode == FACTORIZED:
+        return Layout.of([alias for alias, _ in sink.leaves], sink.outputs).singles(window, columns)
+    return pa.RecordBatch.from_arrays([*window, *columns.values()], [*bounds, *columns])
+
+
+def lookup(sink: SinkSpec, part: Part, bounds: dict[str, Starts]) -> Lookup:
+    """Where the query's expressions read: columns of its sources, and the bounds of windows once they are known."""
+    leaves = dict(sink.leaves)
+
+    def read(ref: ex.ColumnRef | ex.WindowBound) -> ColumnData:
+        if isinstance(ref, ex.WindowBound):
+            return ColumnData(ColumnType.TIMESTAMP, bounds[ref.which])
+        return part.column(leaves[ref.alias], ref.column)
+
+    return read
