@@ -68,7 +68,8 @@ class OutputSpec:
 class SinkSpec:
     """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof.
 
-    `mode` is ROWS, FACTORIZED or COUNT. `alike` is equal for queries of a join that select the same in the same mode.
+    `mode` is ROWS, FACTORIZED or COUNT. `needs_rows`: single combinations must be looked at; else closed lists say
+    everything. `alike` is equal for queries of a join that select the same in the same mode.
     """
 
     uid: str
@@ -78,14 +79,9 @@ class SinkSpec:
     leaves: tuple[tuple[str, Leaf], ...]
     checks: tuple[ex.Expr, ...]
     outputs: tuple[Output, ...]
-    mode: str = ROWS
+    mode: str
+    needs_rows: bool
     alike: int = 0
-
-    @property
-    def needs_rows(self) -> bool:
-        """Must single combinations be looked at, or do closed lists say everything?"""
-        mixed = any(len(ex.aliases_of(o.expr)) > 1 for o in self.outputs)
-        return self.mode == ROWS or bool(self.checks) or mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +288,16 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
                     == {(alias_of[k.left.leaf], k.left.column), (alias_of[k.right.leaf], k.right.column)}
                 )
                 checks.append(ex.Compare("=", equal.left, equal.right))
+    checks += rq.query.residual
+    mixed = any(len(ex.aliases_of(o.expr)) > 1 for o in rq.query.outputs)
     return SinkSpec(
         rq.uid,
         placement.slot,
         rq.query.window,
         rq.active_from,
         leaves,
-        (*checks, *rq.query.residual),
+        tuple(checks),
         rq.query.outputs,
         rq.query.sink_mode,
+        rq.query.sink_mode == ROWS or bool(checks) or mixed,
     )
