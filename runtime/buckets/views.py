@@ -8,6 +8,7 @@ bucket is a carrier item and a range of partners.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from runtime.physical import IndexKey
 from runtime.querysets import Words
 
 Arrays = dict[str, npt.NDArray[Any]]
+HashRange = tuple[int, int]
+ALL_HASHES = (0, 1 << 64)
 
 
 # -- columns ------------------------------------------------------------------------------------------------------
@@ -119,11 +122,25 @@ def put_index(arrays: Arrays, prefix: str, index: Csr, sets: Words, *, spans: bo
         if alike(sets):
             _put_one_set(arrays, f"{prefix}sets", sets[0], len(index.hashes))
         else:
-            put_sets(arrays, f"{prefix}sets", csr.entry_sets(index.order, index.offsets, sets))
+            put_sets(arrays, f"{prefix}sets", csr.entry_sets(index.order, index.offsets, sets, 0, len(index.hashes)))
 
 
-def get_index(file: BucketFile, prefix: str, items: Words) -> Csr:
-    """`items`: the query sets of the bucket's items."""
+def get_index(file: BucketFile, prefix: str, items: Words, within: HashRange) -> Csr:
+    """`items`: the query sets of the bucket's items. Those of entries need be right only for hashes `within`."""
+    index = bare_index(file, prefix)
+    if index.query_sets.shape[1]:
+        return index
+    first, end = index.range(*within)
+    name = f"{prefix}{first}:{end}"
+    sets: Words | None = file.derived.get(name)
+    if sets is None:
+        sets = file.derived[name] = csr.entry_sets(index.order, index.offsets, items, first, end)
+        sets.setflags(write=False)
+    return replace(index, query_sets=sets)
+
+
+def bare_index(file: BucketFile, prefix: str) -> Csr:
+    """With the query sets of entries only if they are stored; else with no column of them."""
     found: Csr | None = file.derived.get(prefix)
     if found is None:
         a = file.arrays
@@ -133,8 +150,7 @@ def get_index(file: BucketFile, prefix: str, items: Words) -> Csr:
         if f"{prefix}sets" in a or f"{prefix}sets:all" in a:
             sets = get_sets(file, f"{prefix}sets")
         else:
-            sets = csr.entry_sets(order, offsets, items)
-            sets.setflags(write=False)
+            sets = np.empty((len(offsets) - 1, 0), np.uint64)
         found = file.derived[prefix] = Csr(order, a[f"{prefix}hash"], lo, hi, offsets, sets)
     return found
 
@@ -172,8 +188,12 @@ class View:
                 found = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
         return found
 
-    def index(self, key: IndexKey) -> Csr:
-        return get_index(self._file, f"{self._prefix}{key_name(key)}:", self.sets)
+    def index(self, key: IndexKey, within: HashRange = ALL_HASHES) -> Csr:
+        return get_index(self._file, f"{self._prefix}{key_name(key)}:", self.sets, within)
+
+    def order(self, key: IndexKey) -> npt.NDArray[np.int32]:
+        """Items in the order of the index."""
+        return bare_index(self._file, f"{self._prefix}{key_name(key)}:").order
 
 
 def put_view(
@@ -225,8 +245,15 @@ class Joined:
         self.partner_from: npt.NDArray[np.int32] = a["pf"]
         self.partner_to: npt.NDArray[np.int32] = a["pt"]
         self.sets: Words = a["sets"]
-        self.index = get_index(file, "i:", self.sets)
         self._file = file
+
+    def index(self, within: HashRange = ALL_HASHES) -> Csr:
+        return get_index(self._file, "i:", self.sets, within)
+
+    @property
+    def order(self) -> npt.NDArray[np.int32]:
+        """Items in the order of the index."""
+        return bare_index(self._file, "i:").order
 
     def exposed(self, leaf: Leaf) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The one row of an exposed leaf behind every item: (source bucket, view item)."""

@@ -182,11 +182,14 @@ def _one(lo: I64, hi: I64) -> bool:
 
 
 @nb.njit(cache=True, nogil=True)
-def entry_sets(order: I32, offsets: I32, query_sets: U64) -> U64:
-    """The OR of the items' query sets, entry by entry."""
-    out = np.zeros((offsets.shape[0] - 1, query_sets.shape[1]), np.uint64)
-    for e in range(offsets.shape[0] - 1):
-        for i in range(offsets[e], offsets[e + 1]):
+def entry_sets(order: I32, offsets: I32, query_sets: U64, first: int, end: int) -> U64:
+    """The OR of the items' query sets, for the entries [first, end). The rows of others are there and mean nothing:
+    memory that is not touched costs nothing."""
+    out = np.empty((offsets.shape[0] - 1, query_sets.shape[1]), np.uint64)
+    for e in range(first, end):
+        for w in range(query_sets.shape[1]):
+            out[e, w] = query_sets[order[offsets[e]], w]
+        for i in range(offsets[e] + 1, offsets[e + 1]):
             for w in range(query_sets.shape[1]):
                 out[e, w] |= query_sets[order[i], w]
     return out
@@ -197,7 +200,7 @@ def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets
     index = grouped(items, hashes, lo, hi)
     if alike(query_sets):
         return replace(index, query_sets=np.repeat(query_sets[:1], len(index.hashes), axis=0))
-    return replace(index, query_sets=entry_sets(index.order, index.offsets, query_sets))
+    return replace(index, query_sets=entry_sets(index.order, index.offsets, query_sets, 0, len(index.hashes)))
 
 
 def grouped(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> Csr:

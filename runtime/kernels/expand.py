@@ -8,18 +8,27 @@ out to several tasks, even inside one entry.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from runtime.kernels.room import trimmed
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 
+def carry(*arguments: Any) -> tuple[Any, ...]:
+    """Items of the given entries (positions within [first, end)): (pair number, item, query set); the arguments are
+    those of `_carry`."""
+    return trimmed(*_carry(*arguments))
+
+
 @nb.njit(cache=True, nogil=True)
-def carry(entries: I32, pair_sets: U64, order: I32, offsets: I32, query_sets: U64, first: int, end: int):  # type: ignore[no-untyped-def]
-    """Items of the given entries (positions within [first, end)): (pair number, item, query set)."""
+def _carry(entries: I32, pair_sets: U64, order: I32, offsets: I32, query_sets: U64, first: int, end: int):  # type: ignore[no-untyped-def]
     words = pair_sets.shape[1]
     total = 0
     for p in range(entries.shape[0]):
@@ -44,7 +53,7 @@ def carry(entries: I32, pair_sets: U64, order: I32, offsets: I32, query_sets: U6
                 out_p[n] = p
                 out_i[n] = item
                 n += 1
-    return out_p[:n].copy(), out_i[:n].copy(), out_q[:n].copy()
+    return n, out_p, out_i, out_q
 
 
 @nb.njit(cache=True, nogil=True)
@@ -59,8 +68,14 @@ def count_pairs(l_entries: I32, l_offsets: I32, l_from: int, l_to: int, r_entrie
     return out
 
 
+def pairs(*arguments: Any) -> tuple[Any, ...]:
+    """All combinations: (pair number, left item, right item, position of the right item, query set); the arguments are
+    those of `_pairs`."""
+    return trimmed(*_pairs(*arguments))
+
+
 @nb.njit(cache=True, nogil=True)
-def pairs(  # type: ignore[no-untyped-def]
+def _pairs(  # type: ignore[no-untyped-def]
     l_entries: I32,
     l_order: I32,
     l_offsets: I32,
@@ -74,7 +89,6 @@ def pairs(  # type: ignore[no-untyped-def]
     pair_sets: U64,
     capacity: int,
 ):
-    """All combinations: (pair number, left item, right item, position of the right item, query set)."""
     words = pair_sets.shape[1]
     out_p = np.empty(capacity, np.int32)
     out_l = np.empty(capacity, np.int32)
@@ -106,7 +120,7 @@ def pairs(  # type: ignore[no-untyped-def]
                     out_r[n] = ri
                     out_pos[n] = j
                     n += 1
-    return out_p[:n].copy(), out_l[:n].copy(), out_r[:n].copy(), out_pos[:n].copy(), out_q[:n].copy()
+    return n, out_p, out_l, out_r, out_pos, out_q
 
 
 def unroll(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[I64, I64]:

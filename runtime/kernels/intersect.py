@@ -20,9 +20,13 @@ handed in, it took three times as long.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from runtime.kernels.room import trimmed
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -128,8 +132,14 @@ def _capacity(  # type: ignore[no-untyped-def]
     return n
 
 
+def intersect(*arguments: Any) -> tuple[Any, ...]:
+    """Matching entry pairs within [l_first, l_end) x [r_first, r_end): (left entries, right entries, query sets); the
+    arguments are those of `_intersect`."""
+    return trimmed(*_intersect(*arguments))
+
+
 @nb.njit(cache=True, nogil=True)
-def intersect(  # type: ignore[no-untyped-def]
+def _intersect(  # type: ignore[no-untyped-def]
     l_hash: U64,
     l_lo: I64,
     l_hi: I64,
@@ -147,7 +157,7 @@ def intersect(  # type: ignore[no-untyped-def]
     advances: I64,
     shape_sets: U64,
 ):
-    """Matching entry pairs within [l_first, l_end) x [r_first, r_end): (left entries, right entries, query sets).
+    """How many pairs, and room for as many as there could have been.
 
     `shape_sets[s]` is the set of queries whose windows have shape s. All matrices have `alive.shape[0]` words or more.
     """
@@ -180,4 +190,4 @@ def intersect(  # type: ignore[no-untyped-def]
                 out_l[n] = i
                 out_r[n] = k
                 n += int(some != 0)
-    return out_l[:n].copy(), out_r[:n].copy(), out_q[:n].copy()
+    return n, out_l, out_r, out_q

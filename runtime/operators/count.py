@@ -92,11 +92,11 @@ class CountOperator:
             view = d.view(bucket, side.leaves[0], side.group)
             ref = d.sources[bucket].view(side.leaves[0], side.group)
             assert ref is not None
-            found = count_in_ranges(view.index(side.index_key).order, view.sets, first, end, slots)
+            found = count_in_ranges(view.order(side.index_key), view.sets, first, end, slots)
             counted: Numbers = found * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
             return counted
         _, positions = unroll(first, end)
-        items = d.joined_bucket(bucket).index.order[positions]
+        items = d.joined_bucket(bucket).order[positions]
         behind = self._behind(side, bucket, items, slots)
         running = np.vstack((np.zeros((1, len(slots)), np.int64), np.cumsum(behind, axis=0)))
         ends = np.cumsum(end - first)

@@ -171,7 +171,7 @@ class FactorOperator:
         else:
             which, position = unroll(first, end)
             b = partner_bucket[which]
-            item = gather(b, position, lambda b: d.joined_bucket(b).index.order)
+            item = gather(b, position, lambda b: d.joined_bucket(b).order)
             sets = sets[which] & d.sets(b, item, None, partner.group, self.spec.words)
             keep = np.flatnonzero(some(sets))
             which, b, item, sets = which[keep], b[keep], item[keep], sets[keep]
@@ -243,7 +243,7 @@ class FactorOperator:
         listed = np.flatnonzero(lists.listed[row])
         if len(listed):
             key = side.index_key
-            item[listed] = gather(buckets[listed], at[listed], lambda b: d.view(b, leaf, side.group).index(key).order)
+            item[listed] = gather(buckets[listed], at[listed], lambda b: d.view(b, leaf, side.group).order(key))
         keep = np.flatnonzero(has(d.sets(buckets, item, leaf, side.group, self.spec.words), sink.slot))
         return row[keep], buckets[keep], item[keep]
 

@@ -183,18 +183,18 @@ def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tu
 
 
 def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, new: bool, task: JoinTask) -> Side | None:
-    d = shared.directory
+    d, within = shared.directory, (task.first_hash, task.end_hash)
     if side.child is None:
         ref = d.sources[bucket].view(side.leaves[0], side.group)
         assert ref is not None
         view = d.view(bucket, side.leaves[0], side.group)
-        index, sets, version = view.index(side.index_key), view.sets, ref.version
+        index, sets, version = view.index(side.index_key, within), view.sets, ref.version
         bounds = d.sources[bucket].max_slice, d.sources[bucket].min_slice
     else:
         joined = d.joined_bucket(bucket)
-        index, sets, version = joined.index, joined.sets, d.joined[bucket].version
+        index, sets, version = joined.index(within), joined.sets, d.joined[bucket].version
         bounds = d.joined[bucket].max_lo, d.joined[bucket].min_hi
-    first, end = index.range(task.first_hash, task.end_hash)
+    first, end = index.range(*within)
     if first >= end:
         return None
     return Side(bucket, new, index, sets, d.alive(side.group, version, words), first, end, *bounds)

@@ -207,8 +207,8 @@ class SinkOperator:
 
     def _order(self, side: SideSpec, bucket: int) -> npt.NDArray[np.int32]:
         if side.child is None:
-            return self.directory.view(bucket, side.leaves[0], side.group).index(side.index_key).order
-        return self.directory.joined_bucket(bucket).index.order
+            return self.directory.view(bucket, side.leaves[0], side.group).order(side.index_key)
+        return self.directory.joined_bucket(bucket).order
 
     def flush(self) -> None:
         if not self._parts:

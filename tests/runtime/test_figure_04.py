@@ -112,7 +112,7 @@ def test_figure_4c_reindexing_by_user_walks_the_rows_of_w_and_keeps_each_ones_vi
     assert bucket.exposed == (Leaf("W"),)
     assert bucket.items == 4
     groups = {}
-    for items in entries(joined.index):
+    for items in entries(joined.index()):
         for item in items:
             t = watched[w_rows[joined.carrier_item[item]]]
             partners = of_v[joined.partner_from[item] : joined.partner_to[item]]
@@ -129,11 +129,11 @@ def test_figure_4d_a_user_without_comment_takes_the_videos_along_unseen(rig):
     ask(rig, "q2")
     (c,), (bucket,) = rig.sources("C"), rig.joined("V", "W")
     joined, comments = rig.open_joined(bucket), rig.view(c)
-    by_user = joined.index, comments.index(c.views[0].keys[0])
+    by_user = joined.index(), comments.index(c.views[0].keys[0])
     l, r, _ = intersect(*everything(*by_user))
     (w,) = rig.sources("W")
     users = {
-        rig.tuples(w)[rig.view(w).rows[joined.carrier_item[i]]]["usrID"] for a in l for i in entries(joined.index)[a]
+        rig.tuples(w)[rig.view(w).rows[joined.carrier_item[i]]]["usrID"] for a in l for i in entries(joined.index())[a]
     }
     assert users == {1, 8}
     # work after the intersection: 1 x 1 and 1 x 2 items; user 3 and the three videos behind are not looked at
@@ -176,7 +176,7 @@ def rows_behind(rig, bucket):
             index = next(k for k in partner.views[0].keys if k[0][0] == "usrID")
             order = rig.view(partner).index(index).order
         else:
-            order = rig.open_joined(partner).index.order
+            order = rig.open_joined(partner).order
         partners = order[joined.partner_from[item] : joined.partner_to[item]]
         return [
             a | b
