@@ -26,6 +26,8 @@ from runtime.operators.segment import SegmentWriter
 from runtime.physical import SinkSpec
 
 TOGETHER = 1 << 15
+ALONE = 1 << 12
+"""So many rows are worth calls of their own."""
 
 Starts = npt.NDArray[np.int64]
 
@@ -40,6 +42,9 @@ class Batches:
 
     def add(self, sink: SinkSpec, part: Part, starts: Starts) -> None:
         """A query's combinations, one per window they are in, with the starts of the windows."""
+        if len(starts) >= ALONE:
+            self._make([(sink, part, starts)])
+            return
         if self._rows.get(sink.alike, 0) + len(starts) > TOGETHER:
             self._write(sink.alike)
         self._waiting.setdefault(sink.alike, []).append((sink, part, starts))
@@ -50,10 +55,11 @@ class Batches:
             self._write(alike)
 
     def _write(self, alike: int) -> None:
-        parts = self._waiting.pop(alike, [])
         self._rows.pop(alike, None)
-        if not parts:
-            return
+        if parts := self._waiting.pop(alike, []):
+            self._make(parts)
+
+    def _make(self, parts: list[tuple[SinkSpec, Part, Starts]]) -> None:
         first = parts[0][0]
         start = joined_up([starts for _, _, starts in parts])
         end = joined_up([starts + sink.window.size_ms for sink, _, starts in parts])
