@@ -235,13 +235,18 @@ class EpochLoop(EngineReader):
         return offset_text(self._sources[stream].latest(json.loads(st.offset), now))
 
     def _expire(self) -> None:
-        """Results beyond the retention go."""
+        """Results beyond the retention go. That only makes room, so an outage is no reason to fail: the epoch is
+        committed, and the next one tries again."""
         s, config = self.state, self.config
         epochs = expiring(s.segments, s.epoch, config.retention_epochs, config.retention_bytes)
         if not epochs:
             return
         files = [x.file for epoch in epochs for x in s.segments[epoch]]
-        self._record(expired(epochs, lambda e: self._results.indexes(e, s.segments[e]), s.queries))
+        try:
+            self._record(expired(epochs, lambda e: self._results.indexes(e, s.segments[e]), s.queries))
+        except Unavailable as outage:
+            logger.warning("results that have expired stay for now: %s", outage)
+            return
         reach("result.forgotten")
         self._results.drop(files)
 

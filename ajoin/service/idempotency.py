@@ -17,6 +17,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -74,7 +75,7 @@ class Answers:
         if call.task is not None:
             return cast(R, await asyncio.shield(call.task))
         if call.refusal is not None:
-            raise call.refusal.with_traceback(None)  # or it would grow with every repetition
+            raise copy(call.refusal)  # what is raised collects frames, and would keep them
         return cast(R, call.value)
 
     def _forget_old(self) -> None:
@@ -94,5 +95,5 @@ class Answers:
         if not lasting and self._calls.get(key) is call:
             del self._calls[key]
         elif lasting:
-            call.value, call.refusal = (task.result(), None) if failure is None else (None, failure)
+            call.value, call.refusal = (task.result(), None) if failure is None else (None, copy(failure))
             call.task = None

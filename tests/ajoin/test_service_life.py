@@ -176,6 +176,8 @@ def test_refusals_are_repeated_and_running_calls_are_waited_for_once():
             with pytest.raises(errors.InvalidRequest) as refused:
                 await answers.once(request("a"), refuse)
             depths.append(len(refused.traceback))
+        (kept,) = answers._calls.values()
+        assert kept.refusal is not None and kept.refusal.__traceback__ is None and kept.task is None
         assert calls == ["refuse"] and depths[1] == depths[2]
         both = [asyncio.ensure_future(answers.once(request("b"), work)) for _ in range(2)]
         while len(calls) < 2:

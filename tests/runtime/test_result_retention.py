@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
-from optimizer.errors import FailedPrecondition, InternalError
+from optimizer.errors import FailedPrecondition, InternalError, Unavailable
 from runtime.api import Cursor
 from runtime.crashpoints import Crashed, arm
+from runtime.log import Log
 from runtime.operators.segment import Segment
 from runtime.result_retention import SHARE, TOGETHER, expiring
 from runtime.results import ResultLog
@@ -123,6 +124,25 @@ def test_a_death_between_forgetting_and_removing(tmp_path, point, durable):
     assert {p.name for p in rig.files("results")} == listed
     rig.engine.abandon()
     assert not verify(rig.directory).problems
+
+
+def test_an_outage_while_results_expire_costs_nothing_but_room(tmp_path, monkeypatch):
+    """The epoch is committed; nobody may be told that it failed."""
+    rig = start(tmp_path, retention_epochs=2)
+    epochs(rig, range(2))
+    append = Log.append
+
+    def full(self, record):
+        if record["$"] == "ResultsExpired":
+            raise Unavailable("no room")
+        return append(self, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Log, "append", full)
+        epochs(rig, range(2, 4))
+    assert cursors(rig, "q0") == [1, 2, 3, 4]
+    epochs(rig, range(4, 5))
+    assert cursors(rig, "q0") == [4, 5] and len({p.name[:11] for p in rig.files("results")}) == 2
 
 
 @pytest.mark.parametrize("kill", [True, False])
