@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing packages into $(VENV) (the first time takes about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@echo "compiling kernels"
-	@$(BIN)/python -m runtime.warm
+	@$(BIN)/python -m runtime.machine.warm
 	@touch $(STAMP)
 
 demo: setup

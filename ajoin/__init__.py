@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ajoin import errors
-    from ajoin.aio import AsyncClient
-    from ajoin.client import Client
-    from ajoin.results import Batch, Cursor, Progress, Results
-    from runtime.factorized import expand
+    from ajoin.client.async_client import AsyncClient
+    from ajoin.client.client import Client
+    from ajoin.client.results import Batch, Cursor, Progress, Results
+    from runtime.results.factorized import expand
 
 _HOMES = {
-    "AsyncClient": "ajoin.aio",
-    "Batch": "ajoin.results",
-    "Client": "ajoin.client",
-    "Cursor": "ajoin.results",
-    "Progress": "ajoin.results",
-    "Results": "ajoin.results",
-    "expand": "runtime.factorized",
+    "AsyncClient": "ajoin.client.async_client",
+    "Batch": "ajoin.client.results",
+    "Client": "ajoin.client.client",
+    "Cursor": "ajoin.client.results",
+    "Progress": "ajoin.client.results",
+    "Results": "ajoin.client.results",
+    "expand": "runtime.results.factorized",
 }
 
 __all__ = ["AsyncClient", "Batch", "Client", "Cursor", "Progress", "Results", "errors", "expand"]

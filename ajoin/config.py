@@ -27,7 +27,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from ajoin.catalog import Limits
+from ajoin.platform.catalog import Limits
 from optimizer.errors import InvalidRequest, NotFound
 
 DEFAULT_FILE = Path("ajoin.toml")

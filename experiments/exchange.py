@@ -18,15 +18,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ajoin.launch import BY_VALUE
+from ajoin.platform.launch import BY_VALUE
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.exchange import Exchange
-from runtime.executor import Executor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.exchange.by_value import Exchange
+from runtime.execution.executor import Executor
 from runtime.spark.executor import SparkExecutor
 
 WARM, KEYS = 2, 100_000

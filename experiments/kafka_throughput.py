@@ -30,14 +30,14 @@ from kafka.admin import NewTopic
 
 from ajoin.sql import parse_query
 from experiments import kafka_flink
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.kafka_encode import encode_json
-from runtime.connectors.kafka_source import KafkaSource, parse_config
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import Executor, LocalExecutor
+from runtime.connectors.kafka.encode import encode_json
+from runtime.connectors.kafka.source import KafkaSource, parse_config
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import Executor, LocalExecutor
 
 RESULTS = Path(__file__).parent / "results" / "kafka"
 COLUMNS = ("k", "a", "b", "c", "d")

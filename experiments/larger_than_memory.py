@@ -35,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, ResultBatch
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 COLUMNS = ("k", *(f"c{i}" for i in range(9)))
 GROUPS = Path("/sys/fs/cgroup")

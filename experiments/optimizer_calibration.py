@@ -2,7 +2,7 @@
 
     python -m experiments.optimizer_calibration [--runs 40]
 
-The weights come from `optimizer.calibration.PROBES`; the correlation is reported for the probes themselves and, which
+The weights come from `optimizer.cost.calibration.PROBES`; the correlation is reported for the probes and, which
 is what counts, for random runs the weights have not seen.
 """
 
@@ -12,9 +12,9 @@ import argparse
 import random
 import time
 
-from optimizer.calibration import PROBES, Work, calibrate, correlation
-from runtime.calibrate import measure
+from optimizer.cost.calibration import PROBES, Work, calibrate, correlation
 from runtime.kernels.warm import warm_up
+from runtime.machine.calibrate import measure
 
 
 def random_run(rng: random.Random) -> Work:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.optimizer_workloads import add_similar, similar_world
+from optimizer.model.plan import Plan, RunningQuery
 from optimizer.optimize import CostBasedOptimizer, Mode
-from optimizer.plan import Plan, RunningQuery
-from optimizer.statistics import StatisticsModel
+from optimizer.statistics.model import StatisticsModel
 
 CHANGES = 5
 STEPS = 5

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimizer.expressions import And, ColumnRef, Compare, Literal
-from optimizer.plan import Leaf, RunningQuery
-from optimizer.query import EquiPredicate, JoinQuery, Output, Source, Window
-from optimizer.samples import QuerySetSample
-from optimizer.statistics import EpochStatistics, StatisticsModel, StreamStatistics
-from optimizer.types import ColumnType
+from optimizer.model.expressions import And, ColumnRef, Compare, Literal
+from optimizer.model.plan import Leaf, RunningQuery
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.types import ColumnType
+from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.samples import QuerySetSample
 
 KEYS = ("k0", "k1", "k2")
 

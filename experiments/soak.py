@@ -27,11 +27,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from ajoin.client import Client
+from ajoin.client.client import Client
 from experiments.processes import tree
 from experiments.soak_report import Sample, write_report
 from optimizer.errors import AJoinError
-from runtime.coordinator import DELETED_KEPT
+from runtime.control.coordinator import DELETED_KEPT
 
 RESULTS = Path(__file__).parent / "results" / "soak"
 STREAMS = ("V", "W", "C")

@@ -24,21 +24,22 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from optimizer import eager, estimate, scaling
-from optimizer.assemble import clusters_of, to_plan
-from optimizer.cardinality import Cardinalities
-from optimizer.clusters import Cluster
-from optimizer.cost import CostModel, Member, Shared, Weights
-from optimizer.full import optimize_fully
-from optimizer.hysteresis import Hysteresis, HysteresisConfig, Verdict
-from optimizer.incremental import optimize_incrementally
-from optimizer.plan import JoinNode, Plan, RunningQuery, join_nodes
-from optimizer.query import JoinQuery
-from optimizer.refine import Alone
-from optimizer.samples import DEFAULT_SELECTIVITY, guess
-from optimizer.scaling import Decision, Load, Quiet, ScalingConfig
-from optimizer.shapes import Profile, Shape, Shapes
-from optimizer.statistics import EpochStatistics, StatisticsModel
+from optimizer.cost.cardinality import Cardinalities
+from optimizer.cost.model import CostModel, Member, Shared, Weights
+from optimizer.cost.shapes import Profile, Shape, Shapes
+from optimizer.model.plan import JoinNode, Plan, RunningQuery, join_nodes
+from optimizer.model.query import JoinQuery
+from optimizer.policy import scaling
+from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict
+from optimizer.policy.scaling import Decision, Load, Quiet, ScalingConfig
+from optimizer.search import eager, estimate
+from optimizer.search.assemble import clusters_of, to_plan
+from optimizer.search.clusters import Cluster
+from optimizer.search.full import optimize_fully
+from optimizer.search.incremental import optimize_incrementally
+from optimizer.search.refine import Alone
+from optimizer.statistics.model import EpochStatistics, StatisticsModel
+from optimizer.statistics.samples import DEFAULT_SELECTIVITY, guess
 
 Mode = Literal["full", "incremental"]
 MAX_JOINS = 200_000

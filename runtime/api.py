@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from optimizer.query import JoinQuery
-from optimizer.types import StreamSchema
+from optimizer.model.query import JoinQuery
+from optimizer.model.types import StreamSchema
 from runtime.connectors.base import ConnectorSpec
 
 

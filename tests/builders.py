@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from optimizer.expressions import ColumnRef, Compare, Expr, Literal, Value
-from optimizer.plan import RunningQuery
-from optimizer.query import EquiPredicate, JoinQuery, Output, Source, Window
-from optimizer.types import Column, ColumnType, StreamSchema, common_type
+from optimizer.model.expressions import ColumnRef, Compare, Expr, Literal, Value
+from optimizer.model.plan import RunningQuery
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.types import Column, ColumnType, StreamSchema, common_type
 
 _TYPES = {
     bool: ColumnType.BOOLEAN,

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from ajoin.config import Settings
-from ajoin.demo_data import QUERIES, STREAMS
+from ajoin.demo.data import QUERIES, STREAMS
 from ajoin.replay import runner
 from ajoin.replay.scenario import read
 from ajoin.sql import parse_query
-from runtime.engine import Engine
-from runtime.executor import LocalExecutor
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.tools.docs import EXAMPLE, ROOT, refreshed, shape
 
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))

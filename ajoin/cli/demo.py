@@ -29,9 +29,9 @@ def demo(
 
 
 def run(settings: Settings, as_json: bool) -> None:
-    from ajoin import demo as story
-    from ajoin import launch
-    from ajoin.client import Client
+    from ajoin.client.client import Client
+    from ajoin.demo import story
+    from ajoin.platform import launch
     from ajoin.service import ServerThread
 
     started = time.monotonic()

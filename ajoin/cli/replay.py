@@ -36,7 +36,7 @@ def replay(
     # Every row is written out in the epoch that finds it, so the result log must not drop any before that.
     settings = effective.settings.model_copy(update={"retention_bytes": 1 << 62})
     # Only now, when the scenario is known to be well formed: these imports bring in the engine and Spark.
-    from ajoin import launch
+    from ajoin.platform import launch
     from ajoin.replay import runner
 
     launch.configure_logging(settings)

@@ -17,7 +17,7 @@ from ajoin.config import Config, Settings, load, parse_assignments
 from optimizer.errors import InternalError
 
 if TYPE_CHECKING:
-    from ajoin.platform import Platform
+    from ajoin.platform.platform import Platform
 
 
 def serve(
@@ -103,11 +103,11 @@ def _print(config: Config, as_json: bool) -> None:
 
 
 def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
-    from ajoin import launch
-    from ajoin.control_topic import ControlTopic
-    from ajoin.control_topic import from_settings as control_from_settings
-    from ajoin.engine_thread import State
-    from ajoin.metrics import MetricsServer
+    from ajoin.platform import launch
+    from ajoin.platform.control_topic import ControlTopic
+    from ajoin.platform.control_topic import from_settings as control_from_settings
+    from ajoin.platform.engine_thread import State
+    from ajoin.platform.metrics import MetricsServer
     from ajoin.service import serve as serve_until_told
     from ajoin.service.security import from_settings
 
@@ -152,7 +152,7 @@ def leaving_on_sigterm() -> Iterator[None]:
 
 
 def _create_demo_streams(platform: Platform) -> None:
-    from ajoin.demo_data import STREAMS
+    from ajoin.demo.data import STREAMS
 
     present = {s.schema.name for s in platform.streams()}
     for stream in STREAMS:

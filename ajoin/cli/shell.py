@@ -29,7 +29,7 @@ from ajoin.replay.scenario import ScenarioError
 from optimizer.errors import AJoinError, FailedPrecondition, InvalidRequest, SqlError
 
 if TYPE_CHECKING:
-    from ajoin.client import Client
+    from ajoin.client.client import Client
 
 PIPED_WIDTH = 100
 """Columns when the output is no terminal, and so has no width of its own."""
@@ -136,7 +136,7 @@ def plain(value: Any) -> Any:
 @contextmanager
 def client(server: str | None) -> Iterator[Client]:
     """A connection to the configured service."""
-    from ajoin.client import Client
+    from ajoin.client.client import Client
     from ajoin.config import load
 
     s = load({"server": server}).settings

@@ -16,7 +16,7 @@ from ajoin.cli.table import event_time
 from ajoin.config import load
 
 if TYPE_CHECKING:
-    from runtime.state_report import Files, StateReport
+    from runtime.state_tools.report import Files, StateReport
 
 app = typer.Typer(help="Look into a state directory, without the platform.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ RUNNING = "a platform is running in this directory: what it shows is a moment of
 @app.command("inspect")
 def inspect(state_dir: DirectoryOption = None, config: ConfigOption = None, as_json: JsonFlag = False) -> None:
     """What is in it: epoch, plan, streams, queries, files. Changes nothing, also while a platform runs."""
-    from runtime.state_report import inspect as look
+    from runtime.state_tools.report import inspect as look
 
     report = look(_directory(state_dir, config))
     if as_json:
@@ -50,8 +50,8 @@ def verify(
 ) -> None:
     """Read everything and check it: log, buckets, results. Exit code 1 if something is wrong. Changes nothing."""
     from runtime.durable.verify import with_tier
-    from runtime.state_files import tier_of
-    from runtime.state_verify import verify as check
+    from runtime.state_tools.files import tier_of
+    from runtime.state_tools.verify import verify as check
 
     directory = _directory(state_dir, config)
     tier = durable or tier_of(directory)
@@ -81,7 +81,7 @@ def gc(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove files that belong to no committed epoch, and half-written ones. Refused while a platform runs."""
-    from runtime.state_gc import collect
+    from runtime.state_tools.gc import collect
 
     found = collect(_directory(state_dir, config), dry_run=dry_run)
     total = sum(item.bytes for item in found)

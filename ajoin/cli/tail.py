@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import GrowingTable
+from ajoin.client.results import Cursor
 from ajoin.replay.output import json_rows
-from ajoin.results import Cursor
-from runtime.factorized import expand
+from runtime.results.factorized import expand
 
 
 class Begin(StrEnum):

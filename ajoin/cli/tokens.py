@@ -42,7 +42,7 @@ def create(
 
     ajoin token create --role write --tenant a --name nightly-etl
     """
-    from ajoin.tokens import Role, create_token
+    from ajoin.service.tokens import Role, create_token
 
     path = _file(file, config)
     called = name or f"{role.value}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
@@ -58,7 +58,7 @@ def create(
 @app.command("list")
 def list_tokens(file: FileOption = None, config: ConfigOption = None, as_json: JsonFlag = False) -> None:
     """Tokens by name, role and tenant. To take one back, remove its entry from the file."""
-    from ajoin.tokens import read_tokens
+    from ajoin.service.tokens import read_tokens
 
     path = _file(file, config)
     callers = read_tokens(path).callers

@@ -18,8 +18,8 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from runtime.api import PlanEvent, QueryInfo, ResultBatch
-from runtime.counts import REVISION
-from runtime.factorized import expand
+from runtime.control.counts import REVISION
+from runtime.results.factorized import expand
 
 RESULTS, QUERIES, REPORT = "results.jsonl", "queries.json", "report.json"
 

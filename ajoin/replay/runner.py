@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ajoin import catalog
-from ajoin.catalog import Limits
+from ajoin.platform import catalog
+from ajoin.platform.catalog import Limits
 from ajoin.replay.output import RESULTS, Rejection, Report, ResultWriter, write_queries, write_report
 from ajoin.replay.scenario import Scenario, ScenarioError
 from ajoin.replay.steps import (
@@ -35,10 +35,10 @@ from ajoin.replay.steps import (
 )
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError, InternalError, NotFound
-from optimizer.types import Column, StreamSchema
+from optimizer.model.types import Column, StreamSchema
 from runtime.api import Control, CreateQuery, QueryInfo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 
 PUSH = ConnectorSpec("push")
 DEFAULT_LIMITS = Limits()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextvars import ContextVar
 
-from ajoin.tokens import Caller, Role, TokenFile
+from ajoin.service.tokens import Caller, Role, TokenFile
 from optimizer.errors import PermissionDenied, Unauthenticated
 
 LEAST: dict[str, Role] = {

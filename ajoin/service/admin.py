@@ -7,13 +7,13 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from ajoin import convert
-from ajoin.platform import Platform
+from ajoin.platform.platform import Platform
+from ajoin.platform.statistics import KEPT
 from ajoin.service.access import caller
 from ajoin.service.checks import clamp
-from ajoin.statistics import KEPT
 from ajoin.v1 import admin_pb2 as pb
 from ajoin.v1 import admin_pb2_grpc as rpc
+from ajoin.wire import convert
 
 
 class AdminService(rpc.AdminServiceServicer):

@@ -1,6 +1,6 @@
 """The boundary of the service: an interceptor around every call lets callers in and turns exceptions into statuses.
 
-An AJoinError becomes the status `ajoin.status` says. Anything else is a bug: the caller gets INTERNAL with a
+An AJoinError becomes the status `ajoin.wire.status` says. Anything else is a bug: the caller gets INTERNAL with a
 short id, and the log has the traceback under the same id, so a report can be matched with the log without
 showing internals to the caller.
 """
@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import grpc
 from grpc_status import rpc_status
 
-from ajoin import status
 from ajoin.service.access import Access
+from ajoin.wire import status
 from optimizer.errors import AJoinError, InternalError
 
 log = logging.getLogger("ajoin.service")

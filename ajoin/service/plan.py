@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ajoin import convert
-from ajoin.platform import Applied, Platform, State, only
+from ajoin.platform.platform import Applied, Platform, State, only
 from ajoin.service.access import caller
 from ajoin.service.checks import require
 from ajoin.service.pulse import Pulse
 from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
+from ajoin.wire import convert
 from optimizer.errors import InternalError, InvalidRequest, PermissionDenied, Unavailable
 from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 

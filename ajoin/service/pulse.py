@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ajoin.platform import Platform
+from ajoin.platform.platform import Platform
 
 
 class Pulse:

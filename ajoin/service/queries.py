@@ -12,13 +12,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ajoin import convert, status
-from ajoin.platform import Outcome, Platform, only
+from ajoin.platform.platform import Outcome, Platform, only
 from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import Answers
 from ajoin.v1 import queries_pb2 as pb
 from ajoin.v1 import queries_pb2_grpc as rpc
+from ajoin.wire import convert, status
 from optimizer.errors import AJoinError, InternalError, InvalidRequest
 from runtime.api import QueryInfo, QueryState
 

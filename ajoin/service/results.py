@@ -21,14 +21,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from ajoin import convert
-from ajoin.platform import Platform, State
-from ajoin.results import Cursor
+from ajoin.client.results import Cursor
+from ajoin.platform.platform import Platform, State
 from ajoin.service.access import caller
 from ajoin.service.checks import require
 from ajoin.service.pulse import Pulse
 from ajoin.v1 import results_pb2 as pb
 from ajoin.v1 import results_pb2_grpc as rpc
+from ajoin.wire import convert
 from optimizer.errors import InternalError, InvalidRequest, Unavailable
 from runtime import api
 from runtime.api import QueryInfo, QueryState, ResultBatch

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from ajoin.config import Settings
-from ajoin.tokens import TokenFile
+from ajoin.service.tokens import TokenFile
 from optimizer.errors import FailedPrecondition
 
 

@@ -24,7 +24,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ajoin.platform import Platform, State
+from ajoin.platform.platform import Platform, State
 from ajoin.service.access import Access
 from ajoin.service.admin import AdminService
 from ajoin.service.boundary import Boundary

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ajoin import convert
-from ajoin.platform import Platform
+from ajoin.platform.platform import Platform
 from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import Answers
 from ajoin.v1 import streams_pb2 as pb
 from ajoin.v1 import streams_pb2_grpc as rpc
+from ajoin.wire import convert
 from runtime.api import StreamInfo
 
 

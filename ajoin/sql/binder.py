@@ -21,7 +21,7 @@ from ajoin.sql.coercion import arithmetic_type, as_timestamp, flat, is_null, mis
 from ajoin.sql.places import At, sql_error, too_complex
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import Scope
-from optimizer.expressions import (
+from optimizer.model.expressions import (
     And,
     Arithmetic,
     Compare,
@@ -34,7 +34,7 @@ from optimizer.expressions import (
     Not,
     Or,
 )
-from optimizer.types import NUMBERS, ColumnType, common_type
+from optimizer.model.types import NUMBERS, ColumnType, common_type
 
 MAX_DEPTH = 64
 MAX_NODES = 65_536

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from optimizer.expressions import Expr, Literal
-from optimizer.types import INTEGERS, NUMBERS, ColumnType, common_type
+from optimizer.model.expressions import Expr, Literal
+from optimizer.model.types import INTEGERS, NUMBERS, ColumnType, common_type
 
 _TIMESTAMP = ColumnType.TIMESTAMP
 

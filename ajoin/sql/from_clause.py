@@ -18,8 +18,8 @@ from ajoin.sql.literals import interval_ms
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import BoundSource, Scope, find_stream, match
-from optimizer.query import Window
-from optimizer.types import StreamSchema
+from optimizer.model.query import Window
+from optimizer.model.types import StreamSchema
 
 MIN_SOURCES, MAX_SOURCES = 2, 8
 _COUNT = f"a join query has {MIN_SOURCES} to {MAX_SOURCES} sources"

@@ -13,8 +13,8 @@ from sqlglot import exp
 
 from ajoin.sql.places import sql_error
 from ajoin.sql.reasons import Reason
-from optimizer.expressions import Literal
-from optimizer.types import ColumnType
+from optimizer.model.expressions import Literal
+from optimizer.model.types import ColumnType
 
 UNIT_MS = {
     unit: ms

@@ -23,7 +23,7 @@ from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import WINDOW_BOUNDS, Scope
 from ajoin.sql.select_list import check_aggregates, read_outputs
 from ajoin.sql.syntax import parse_select
-from optimizer.expressions import (
+from optimizer.model.expressions import (
     And,
     ColumnRef,
     Compare,
@@ -34,8 +34,8 @@ from optimizer.expressions import (
     children,
     conjuncts,
 )
-from optimizer.query import FACTORIZED, ROWS, EquiPredicate, JoinQuery, Output, Source
-from optimizer.types import StreamSchema, common_type
+from optimizer.model.query import FACTORIZED, ROWS, EquiPredicate, JoinQuery, Output, Source
+from optimizer.model.types import StreamSchema, common_type
 
 MAX_SQL_LENGTH = 64 * 1024
 _CLAUSES = {"expressions", "from_", "joins", "where", "windows", "emit"}

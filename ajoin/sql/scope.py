@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
-from optimizer.expressions import ColumnRef, WindowBound
-from optimizer.types import StreamSchema
+from optimizer.model.expressions import ColumnRef, WindowBound
+from optimizer.model.types import StreamSchema
 
 WINDOW_BOUNDS = ("window_start", "window_end")
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from ajoin.sql.binder import Binder
 from ajoin.sql.places import sql_error
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import WINDOW_BOUNDS, BoundSource, Scope
-from optimizer.expressions import ColumnRef, CountAll, WindowBound
-from optimizer.query import Output
-from optimizer.types import ColumnType
+from optimizer.model.expressions import ColumnRef, CountAll, WindowBound
+from optimizer.model.query import Output
+from optimizer.model.types import ColumnType
 
 COUNT_NAME = "count"
 REVISION = "revision"

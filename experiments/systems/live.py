@@ -17,16 +17,16 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ajoin.platform import Pace, Platform
+from ajoin.platform.platform import Pace, Platform
 from experiments.queues import RequestQueue, TupleQueue, percentiles
 from experiments.systems.protocol import Answer, Request
 from experiments.template import TIME, TemplateQuery, ajoin_sql, used_streams
 from experiments.workloads import UserRequest, make_requests
 from optimizer.errors import AJoinError
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.api import Optimize, ResultBatch
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 
 SAMPLED_BATCHES = 50
 """Result batches per epoch whose rows' latencies are looked at."""

@@ -17,10 +17,10 @@ from typing import Any
 
 from experiments.systems.protocol import Answer, Request
 from experiments.template import TIME, TemplateQuery, used_streams
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 
 WARM = 4
 

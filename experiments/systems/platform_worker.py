@@ -26,15 +26,15 @@ from experiments.systems.base import MEMORY
 from experiments.systems.protocol import Answer, Request, serve
 from experiments.template import TIME, TemplateQuery, ajoin_sql, columns, used_streams
 from optimizer.errors import AJoinError
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
 from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import Executor, LocalExecutor
+from runtime.control.planner import Sharing
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels.warm import warm_up
-from runtime.planner import Sharing
 
 _RUNS = itertools.count()
 

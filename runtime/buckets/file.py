@@ -5,12 +5,12 @@
 All Python workers of a node share the pages; opening copies and parses nothing but the header. A file is written
 under a temporary name and renamed into place, so it exists completely or not at all, and a second attempt of the same
 task writes the same thing again. Files are never changed, so anything opened stays valid, even after the name is
-deleted. The same bytes can also travel (`pack`, `parse`): see runtime.exchange.
+deleted. The same bytes can also travel (`pack`, `parse`): see runtime.exchange.by_value.
 
 A file that is not what its writer wrote is never used: the checksum in front covers length and header, the header has
 one per array, which is checked when the array is first looked at (runtime.buckets.checked), and the file must be
 exactly as long as its header says. Only the padding may change unnoticed; nobody reads it. What is wrong is raised as
-BUCKET_MISSING or BUCKET_DAMAGED with the file's name, and runtime.repair takes it from there.
+BUCKET_MISSING or BUCKET_DAMAGED with the file's name, and runtime.engine.repair takes it from there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import xxhash
 from optimizer.errors import InternalError
 from runtime.buckets.checked import Checked, Placed, checksum, damaged
 from runtime.crashpoints import reach
-from runtime.memory import usable
+from runtime.machine.memory import usable
 
 MAGIC = b"AJBUCK02"
 _PREFIX = 24

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optimizer.plan import Leaf
-from runtime.physical import IndexKey, OutputKey
+from optimizer.model.plan import Leaf
+from runtime.execution.physical import IndexKey, OutputKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.plan import Leaf
-from optimizer.types import ColumnType
+from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType
 from runtime.buckets.file import BucketFile
-from runtime.columns import ColumnData, strings_from
+from runtime.columns.column import ColumnData, strings_from
+from runtime.columns.querysets import Words
+from runtime.execution.physical import IndexKey
 from runtime.kernels import csr
 from runtime.kernels.csr import Csr
 from runtime.kernels.sets import alike
-from runtime.physical import IndexKey
-from runtime.querysets import Words
 
 Arrays = dict[str, npt.NDArray[Any]]
 HashRange = tuple[int, int]

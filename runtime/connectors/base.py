@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 
 Offset = Any
 """A JSON value: number, string, list or object."""

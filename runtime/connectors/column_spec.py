@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.types import ColumnType
+from optimizer.model.types import ColumnType
 from runtime.connectors.distributions import (
     Bool,
     Choice,

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ARROW_TYPES, DeadLetter, Loaded
 from runtime.connectors.values import Problems, assemble, dead_letter, row_text, values_to_array
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.connectors.base import DeadLetter, Loaded
 from runtime.connectors.conform import conform_table
 from runtime.connectors.values import assemble, dead_letter, kind_of, row_text, values_to_array

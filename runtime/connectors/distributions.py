@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.types import ColumnType
+from optimizer.model.types import ColumnType
 from runtime.connectors.base import ARROW_TYPES
 
 U64 = npt.NDArray[np.uint64]

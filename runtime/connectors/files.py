@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option

@@ -32,7 +32,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from optimizer.types import ColumnType, StreamSchema
+from optimizer.model.types import ColumnType, StreamSchema
 from runtime.connectors.base import ARROW_TYPES, DeadLetter, Loaded, arrow_schema
 from runtime.connectors.conform import conform_table
 from runtime.connectors.decode import decode_rows

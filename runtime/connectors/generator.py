@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.connectors.base import ARROW_TYPES, Loaded, Offset, Read, arrow_schema
 from runtime.connectors.column_spec import DEFAULTS, parse
 from runtime.connectors.distributions import I64, Distribution, below, derive_key, unit

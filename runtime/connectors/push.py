@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
-from optimizer.types import StreamSchema
+from optimizer.model.types import StreamSchema
 from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.conform import conform_table
 from runtime.connectors.formats import format_of, load_file

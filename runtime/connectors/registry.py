@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optimizer.errors import InvalidRequest
-from optimizer.types import StreamSchema
-from runtime.connectors import files, generator, kafka_sink, kafka_source, push, sinks
+from optimizer.model.types import StreamSchema
+from runtime.connectors import files, generator, push, sinks
 from runtime.connectors.base import ConnectorSpec, Sink, Source
+from runtime.connectors.kafka import sink as kafka_sink
+from runtime.connectors.kafka import source as kafka_source
 from runtime.connectors.options import Option, check_names, nearest
 
 Roots = Sequence[Path]

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.types import Column, ColumnType
+from optimizer.model.types import Column, ColumnType
 from runtime.connectors.base import ARROW_TYPES
 from runtime.connectors.values import Problems, clean_text, row_text, values_to_array
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from optimizer.errors import FailedPrecondition, Unavailable
 from runtime.durable.tier import DurableTier
-from runtime.log import FORMAT
+from runtime.log.log import FORMAT
 
 LAYOUT = f"1.{FORMAT}"
 OWNER, VERSION = "owner", "format"

@@ -23,15 +23,15 @@ from pathlib import Path
 
 from optimizer.errors import InternalError, Unavailable
 from runtime.buckets.refs import BucketRef, SourceRef
+from runtime.control.events import BucketsRepaired, EpochCommitted, Event
+from runtime.control.state import State
 from runtime.crashpoints import reach
 from runtime.durable.claim import Claim, take
 from runtime.durable.log_objects import LogObjects, terms_of
 from runtime.durable.shelf import Place, Shelf, tier_at
 from runtime.durable.store import TieredStore, TieredValueStore
-from runtime.events import BucketsRepaired, EpochCommitted, Event
-from runtime.exchange import ValueStore
-from runtime.executor import Broadcast
-from runtime.state import State
+from runtime.exchange.by_value import ValueStore
+from runtime.execution.executor import Broadcast
 
 logger = logging.getLogger("ajoin.durable")
 

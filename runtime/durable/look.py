@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from optimizer.errors import NotFound
-from runtime.codec import decode
-from runtime.coordinator import Coordinator
+from runtime.control.coordinator import Coordinator
+from runtime.control.state import State
 from runtime.durable.claim import OWNER, Claim, truth_of
 from runtime.durable.keeper import FOLDERS, places_of
 from runtime.durable.log_objects import read
 from runtime.durable.shelf import Place, tier_at
 from runtime.durable.tier import DurableTier
-from runtime.state import State
+from runtime.log.codec import decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors import FailedPrecondition
-from runtime.codec import decode
 from runtime.durable.keeper import DELIVERED, FOLDERS, Keeper, made
 from runtime.durable.log_objects import read
+from runtime.log.codec import decode
 
 MARK = "durable"
 """A file in the state directory that names the tier it belongs to."""

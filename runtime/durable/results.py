@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from runtime.durable.keeper import Keeper
-from runtime.operators.segment import Segment
-from runtime.results import ResultLog, read_tail
+from runtime.results.log import ResultLog, read_tail
+from runtime.results.segment import Segment
 
 _ATTEMPTS = 3
 

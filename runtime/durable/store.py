@@ -14,8 +14,8 @@ from typing import Any
 from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, BucketStore, read, verify
 from runtime.durable.shelf import Shelf, tier_at
-from runtime.exchange import ValueStore
-from runtime.executor import Broadcast
+from runtime.exchange.by_value import ValueStore
+from runtime.execution.executor import Broadcast
 
 _ATTEMPTS = 3
 _NOWHERE = (-1, -1, -1)

@@ -14,7 +14,7 @@ from optimizer.errors import AJoinError
 from runtime.buckets.file import parse
 from runtime.durable.keeper import listed
 from runtime.durable.look import Seen, look
-from runtime.state_verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, segment_problem
+from runtime.state_tools.verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, segment_problem
 
 _LOCAL = "while the state directory has a whole copy that is used; else "
 

@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.types import ColumnType
+from optimizer.model.types import ColumnType
 
 U64 = npt.NDArray[np.uint64]
 

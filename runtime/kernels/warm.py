@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.expressions import ColumnRef, Compare, Literal
-from optimizer.types import ColumnType
-from runtime.columns import ColumnData
+from optimizer.model.expressions import ColumnRef, Compare, Literal
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
+from runtime.columns.predicate_index import PredicateIndex, Selection
 from runtime.kernels import csr, expand, fetch, hashing, intersect, records, slices, tally
 from runtime.kernels import sets as query_sets
-from runtime.predicate_index import PredicateIndex, Selection
 
 
 def warm_up() -> None:

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from optimizer import expressions as ex
-from optimizer.query import FACTORIZED
-from optimizer.types import ColumnType
-from runtime.columns import ColumnData
-from runtime.evaluate import Lookup, evaluate
-from runtime.factorized import BOUNDS, Layout
+from optimizer.model import expressions as ex
+from optimizer.model.query import FACTORIZED
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
+from runtime.columns.evaluate import Lookup, evaluate
+from runtime.execution.physical import SinkSpec
 from runtime.operators.combinations import Combinations, Part
 from runtime.operators.inputs import joined_up
-from runtime.operators.segment import SegmentWriter
-from runtime.physical import SinkSpec
+from runtime.results.factorized import BOUNDS, Layout
+from runtime.results.segment import SegmentWriter
 
 TOGETHER = 1 << 15
 ALONE = 1 << 12

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.plan import Leaf
-from optimizer.query import Window
-from runtime.columns import ColumnData
+from optimizer.model.plan import Leaf
+from optimizer.model.query import Window
+from runtime.columns.column import ColumnData
+from runtime.columns.querysets import Words, has
 from runtime.kernels import sets as sets_kernel
 from runtime.kernels.expand import unroll
 from runtime.kernels.fetch import fetch
 from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, LeafRows, chosen_of
-from runtime.querysets import Words, has
 
 MOST_MEMBERS = 1 << 24
 """(Combination, query) pairs whose rows are held at a time: 64 MB."""

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from runtime.columns.querysets import Words, bitset, has
+from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.kernels.expand import unroll
 from runtime.kernels.slices import window_range
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.matches import Match, Side
-from runtime.physical import JoinSpec, SideSpec
-from runtime.querysets import Words, bitset, has
 
 BLOCK = 1 << 22
 """Numbers (lists x queries) held at a time."""

@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optimizer import expressions as ex
-from optimizer.plan import Leaf
-from optimizer.types import ColumnType
-from runtime.columns import ColumnData
-from runtime.evaluate import evaluate
-from runtime.factorized import BOUNDS, Layout, list_array
+from optimizer.model import expressions as ex
+from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
+from runtime.columns.evaluate import evaluate
+from runtime.columns.querysets import Words, bitset, has, widen
+from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec, source_sides
 from runtime.kernels.expand import carry, unroll
 from runtime.kernels.sets import some
 from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, gather
 from runtime.operators.matches import Match, Side, chunks
-from runtime.operators.segment import SegmentWriter
-from runtime.physical import JoinSpec, SideSpec, SinkSpec, source_sides
-from runtime.querysets import Words, bitset, has, widen
+from runtime.results.factorized import BOUNDS, Layout, list_array
+from runtime.results.segment import SegmentWriter
 
 FLUSH = 1 << 18
 """Items in lists collected before anything is fetched."""

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.plan import Leaf
+from optimizer.model.plan import Leaf
 from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
-from runtime.columns import ColumnData, concat
+from runtime.columns.column import ColumnData, concat
+from runtime.columns.querysets import Words, widen
 from runtime.kernels.fetch import fetch
-from runtime.querysets import Words, widen
 
 Ids = npt.NDArray[Any]
 

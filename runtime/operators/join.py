@@ -25,6 +25,9 @@ import numpy.typing as npt
 
 from runtime.buckets.refs import JoinedRef
 from runtime.buckets.views import Arrays, put_index
+from runtime.columns.querysets import Words, bitset, widen
+from runtime.execution.packed import Packed
+from runtime.execution.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
 from runtime.kernels import csr
 from runtime.kernels.expand import carry
 from runtime.kernels.intersect import intersect
@@ -32,11 +35,8 @@ from runtime.operators.count import Tally
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
-from runtime.operators.segment import Delivered, SegmentWriter
 from runtime.operators.sink import Sinks
-from runtime.packed import Packed
-from runtime.physical import JoinSpec, OutputKey, OutputSpec, SideSpec
-from runtime.querysets import Words, bitset, widen
+from runtime.results.segment import Delivered, SegmentWriter
 
 END = np.int64(np.iinfo(np.int32).max)
 

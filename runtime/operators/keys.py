@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.types import ColumnType
-from runtime.columns import ColumnData
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
 from runtime.kernels import hashing
 
 Mask = npt.NDArray[np.bool_]

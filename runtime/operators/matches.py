@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from runtime.columns.querysets import Words
 from runtime.kernels.csr import Csr
 from runtime.kernels.expand import count_pairs, pairs
 from runtime.kernels.sets import some
-from runtime.querysets import Words
 
 CHUNK = 1 << 18
 """Combinations laid out at a time: bounds the memory of a hot key."""

@@ -13,10 +13,10 @@ import numpy as np
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import ViewRef
 from runtime.buckets.views import Arrays, View, get_column, get_times, put_view
+from runtime.columns.querysets import has
+from runtime.execution.transition import ViewRebuild
 from runtime.kernels.sets import some
 from runtime.operators.keys import key_hashes
-from runtime.querysets import has
-from runtime.transition import ViewRebuild
 
 
 @dataclass(frozen=True, slots=True)

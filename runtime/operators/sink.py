@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.query import COUNT, FACTORIZED
-from runtime.evaluate import truth
+from optimizer.model.query import COUNT, FACTORIZED
+from runtime.columns.evaluate import truth
+from runtime.columns.querysets import Words, bitset, widen
+from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec
 from runtime.kernels.expand import unroll
 from runtime.kernels.sets import some
 from runtime.operators.batches import Batches, lookup
@@ -28,9 +30,7 @@ from runtime.operators.count import CountOperator, Tally
 from runtime.operators.factorize import FactorOperator
 from runtime.operators.inputs import Directory, all_of, gather, joined_up
 from runtime.operators.matches import Match, chunks
-from runtime.operators.segment import SegmentWriter
-from runtime.physical import JoinSpec, SideSpec, SinkSpec
-from runtime.querysets import Words, bitset, widen
+from runtime.results.segment import SegmentWriter
 
 FLUSH = 1 << 18
 """Combinations collected before rows are made."""

@@ -22,23 +22,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer.errors import InternalError
-from optimizer.plan import Leaf
-from optimizer.types import StreamSchema
+from optimizer.model.plan import Leaf
+from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import Origin, SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_times, put_view
-from runtime.columns import ColumnData, from_arrow
+from runtime.columns.column import ColumnData, from_arrow
+from runtime.columns.predicate_index import PredicateIndex
+from runtime.columns.querysets import Words
 from runtime.connectors.base import DeadLetter, Read
+from runtime.execution.packed import Packed
+from runtime.execution.physical import SourceSpec, ViewSpec
 from runtime.kernels.csr import hash_order
 from runtime.kernels.fetch import fetch
 from runtime.kernels.sets import pick, some
 from runtime.kernels.slices import slice_starts
 from runtime.operators.keys import key_hashes
-from runtime.packed import Packed
-from runtime.physical import SourceSpec, ViewSpec
-from runtime.predicate_index import PredicateIndex
-from runtime.querysets import Words
 
 TIME_LIMIT = 1 << 60
 """Event times beyond this (36 million years) would overflow window arithmetic; they are dead letters."""

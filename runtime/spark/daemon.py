@@ -17,8 +17,8 @@ if __name__ == "__main__":
     import runtime.operators.join
     import runtime.operators.rebuild
     import runtime.operators.source  # noqa: F401
-    from runtime.memory import keep_freed
-    from runtime.warm import warm_up
+    from runtime.machine.memory import keep_freed
+    from runtime.machine.warm import warm_up
 
     keep_freed()
     warm_up()

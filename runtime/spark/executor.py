@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
-from runtime.outage import as_outage
+from runtime.execution.outage import as_outage
 from runtime.spark.broadcast import LEAD, Spread
 
 S = TypeVar("S")

@@ -8,7 +8,7 @@ import pytest
 
 from ajoin.sql import parse_query
 from optimizer.errors import SqlError
-from optimizer.expressions import (
+from optimizer.model.expressions import (
     And,
     Arithmetic,
     ColumnRef,
@@ -23,8 +23,8 @@ from optimizer.expressions import (
     Or,
     WindowBound,
 )
-from optimizer.query import JoinQuery
-from optimizer.types import StreamSchema
+from optimizer.model.query import JoinQuery
+from optimizer.model.types import StreamSchema
 from tests.builders import PAPER
 
 WINDOW = "WINDOW TUMBLING (SIZE 1 SECOND)"

@@ -16,16 +16,16 @@ import grpc
 import pytest
 
 from ajoin import errors as e
-from ajoin import status
-from ajoin.catalog import Limits
-from ajoin.client import Client
-from ajoin.results import Cursor
+from ajoin.client.client import Client
+from ajoin.client.results import Cursor
+from ajoin.platform.catalog import Limits
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.v1.admin_pb2_grpc import AdminServiceStub
 from ajoin.v1.plan_pb2_grpc import PlanServiceStub
 from ajoin.v1.queries_pb2_grpc import QueryServiceStub
 from ajoin.v1.results_pb2_grpc import ResultServiceStub
 from ajoin.v1.streams_pb2_grpc import StreamServiceStub
+from ajoin.wire import status
 from tests.ajoin.world import JOIN, WAIT, W, World, with_streams
 
 WINDOW = "WINDOW TUMBLING (SIZE 1 SECOND)"

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ajoin.cli import app
-from ajoin.platform import Pace, Platform
+from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 JOIN = "SELECT V.vID, V.geo, W.usrID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)"
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ajoin.cli import app
-from ajoin.demo import fold
+from ajoin.demo.story import fold
 
 LINES = [
     {"stream": "V", "schema": {"ts": "TIMESTAMP", "vID": "BIGINT"}, "time": "ts"},

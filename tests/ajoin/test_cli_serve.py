@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ajoin.cli import app
-from ajoin.client import Client
-from ajoin.tokens import Role, create_token
+from ajoin.client.client import Client
+from ajoin.service.tokens import Role, create_token
 from optimizer.errors import InternalError
 from tests.ajoin.certificates import Authority
 

@@ -9,7 +9,7 @@ import pytest
 
 import ajoin
 from ajoin import errors
-from ajoin.results import Batch, Progress
+from ajoin.client.results import Batch, Progress
 from runtime.api import QueryState
 from tests.ajoin.world import JOIN, WAIT, W, with_streams
 

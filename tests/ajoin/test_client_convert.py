@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajoin import convert
+from ajoin.client.results import Batch, Collector, Cursor, Progress, Results
 from ajoin.errors import InvalidRequest
-from ajoin.results import Batch, Collector, Cursor, Progress, Results
-from ajoin.statistics import EpochStatistics, QueryStatistics, Statistics, StreamStatistics
+from ajoin.platform.statistics import EpochStatistics, QueryStatistics, Statistics, StreamStatistics
 from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
-from optimizer.types import Column, ColumnType, StreamSchema
+from ajoin.wire import convert
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import DeadLetterInfo, PlanEvent, PlatformStatus, QueryInfo, QueryState, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 

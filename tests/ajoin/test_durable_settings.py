@@ -8,12 +8,12 @@ import pytest
 
 from ajoin.cli.inspect import _tiers
 from ajoin.config import load
-from ajoin.convert import status_from_pb, status_to_pb
-from ajoin.launch import open_engine
-from ajoin.metrics import render
+from ajoin.platform.launch import open_engine
+from ajoin.platform.metrics import render
+from ajoin.wire.convert import status_from_pb, status_to_pb
 from optimizer.errors import InvalidRequest
 from runtime.api import PlatformStatus
-from runtime.executor import LocalExecutor
+from runtime.execution.executor import LocalExecutor
 
 
 def test_the_state_goes_where_the_setting_says(tmp_path: Path) -> None:

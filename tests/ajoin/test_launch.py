@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ajoin.config import load
-from ajoin.launch import exchange
+from ajoin.platform.launch import exchange
 from optimizer.errors import AJoinError
 
 

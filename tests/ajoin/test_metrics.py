@@ -11,9 +11,9 @@ import urllib.request
 import pytest
 
 from ajoin import errors
-from ajoin.logs import FIELDS, JsonFormatter, handler
-from ajoin.metrics import CONTENT_TYPE, MetricsServer, process_metrics, render
-from optimizer.types import StreamSchema
+from ajoin.platform.logs import FIELDS, JsonFormatter, handler
+from ajoin.platform.metrics import CONTENT_TYPE, MetricsServer, process_metrics, render
+from optimizer.model.types import StreamSchema
 from runtime.api import PlatformStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from tests.ajoin.world import JOIN, running, with_streams

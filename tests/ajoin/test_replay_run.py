@@ -12,9 +12,9 @@ import pytest
 from ajoin.replay.output import json_rows
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import ScenarioError, read
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 Line = dict[str, Any]
 

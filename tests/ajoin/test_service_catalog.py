@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ajoin.catalog import Limits, check_name, check_room, check_stream, column_type
 from ajoin.errors import InvalidRequest, ResourceExhausted
-from optimizer.types import Column, ColumnType, StreamSchema
+from ajoin.platform.catalog import Limits, check_name, check_room, check_stream, column_type
+from optimizer.model.types import Column, ColumnType, StreamSchema
 
 TS = Column("ts", ColumnType.TIMESTAMP)
 LIMITS = Limits(columns=3)

@@ -9,10 +9,10 @@ from itertools import islice
 import pytest
 
 from ajoin import errors
-from ajoin.catalog import Limits
-from ajoin.results import Batch, Cursor, Progress
+from ajoin.client.results import Batch, Cursor, Progress
+from ajoin.platform.catalog import Limits
 from runtime.api import QueryState
-from runtime.engine_config import EngineConfig
+from runtime.engine.config import EngineConfig
 from tests.ajoin.world import JOIN, WAIT, V, W, running, with_streams
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from ajoin import errors, status
+from ajoin import errors
+from ajoin.wire import status
 
 EVERY_LEAF = [
     errors.InvalidRequest("bad", reason="INVALID_NAME", hint="use letters"),

@@ -16,13 +16,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from ajoin import errors
-from ajoin.client import Client
-from ajoin.platform import Pace, Platform, State
+from ajoin.client.client import Client
+from ajoin.platform.platform import Pace, Platform, State
 from ajoin.service import ServerThread
 from ajoin.service.idempotency import Answers
 from ajoin.v1 import queries_pb2, queries_pb2_grpc
-from runtime.engine import Engine
-from runtime.executor import LocalExecutor
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.ajoin.world import JOIN, QUICK, WAIT, W, running, wall_clock, with_streams
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -280,10 +280,10 @@ def test_nobody_listens():
 SERVE = """
 import sys, time
 from pathlib import Path
-from ajoin.platform import Platform
+from ajoin.platform.platform import Platform
 from ajoin.service import serve
-from runtime.engine import Engine
-from runtime.executor import LocalExecutor
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 clock = lambda: time.time_ns() // 1_000_000
 engine = Engine.open(Path(sys.argv[1]), LocalExecutor(), None, clock)
 serve(Platform(engine, clock=clock).start(), "127.0.0.1:0", lambda address: print(address, flush=True))

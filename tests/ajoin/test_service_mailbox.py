@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from ajoin.mailbox import Command, Controls, Item, Mailbox
+from ajoin.platform.mailbox import Command, Controls, Item, Mailbox
 from optimizer.errors import Unavailable
 from runtime.api import DeleteQuery
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ajoin import errors
-from ajoin.catalog import Limits
 from ajoin.config import load
-from ajoin.launch import open_engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from ajoin.platform.catalog import Limits
+from ajoin.platform.launch import open_engine
+from runtime.engine.config import EngineConfig
+from runtime.execution.executor import LocalExecutor
 from tests.ajoin.world import JOIN, WAIT, running, with_streams
 
 COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ajoin import convert
+from ajoin.client.results import Cursor
 from ajoin.errors import InvalidRequest
-from ajoin.results import Cursor
 from ajoin.service import results
+from ajoin.wire import convert
 from runtime.api import Cursor as LogCursor
 from runtime.api import ResultBatch
 

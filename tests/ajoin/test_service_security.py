@@ -9,15 +9,15 @@ import pytest
 
 import ajoin
 from ajoin import errors
-from ajoin.client import Client
+from ajoin.client.client import Client
 from ajoin.service import Security, ServerThread, Tls
 from ajoin.service.access import LEAST
 from ajoin.service.security import OPEN, is_loopback
 from ajoin.service.server import SERVICES
-from ajoin.tokens import Role, TokenFile, create_token
+from ajoin.service.tokens import Role, TokenFile, create_token
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from runtime.connectors.options import NOWHERE
-from runtime.engine_config import EngineConfig
+from runtime.engine.config import EngineConfig
 from tests.ajoin.certificates import Authority
 from tests.ajoin.world import JOIN, WAIT, V, W, running, with_streams
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from optimizer.expressions import CountAll, WindowBound
-from optimizer.query import FACTORIZED, ROWS, Output
+from optimizer.model.expressions import CountAll, WindowBound
+from optimizer.model.query import FACTORIZED, ROWS, Output
 from tests.ajoin.sql_support import WINDOW, parse, refused, select
 from tests.builders import PAPER, stream
 

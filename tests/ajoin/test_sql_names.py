@@ -2,7 +2,7 @@
 
 import pytest
 
-from optimizer.query import Source
+from optimizer.model.query import Source
 from tests.ajoin.sql_support import WINDOW, parse, refused, select, show
 from tests.builders import PAPER, stream
 

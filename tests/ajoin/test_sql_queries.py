@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from optimizer.expressions import ColumnRef, Compare, Literal
-from optimizer.query import EquiPredicate, JoinQuery, Output, Source, Window
-from optimizer.types import ColumnType
+from optimizer.model.expressions import ColumnRef, Compare, Literal
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.types import ColumnType
 from tests.ajoin.sql_support import WINDOW, parse, refused, show
 from tests.builders import stream
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ajoin.cli import app
-from ajoin.tokens import Caller, Role, TokenFile, create_token, digest, read_tokens
+from ajoin.service.tokens import Caller, Role, TokenFile, create_token, digest, read_tokens
 from optimizer.errors import AJoinError
 
 HASH = "sha256:" + "0" * 64

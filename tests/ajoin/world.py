@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ajoin.catalog import Limits
-from ajoin.client import Client
-from ajoin.platform import Pace, Platform
+from ajoin.client.client import Client
+from ajoin.platform.catalog import Limits
+from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
 from ajoin.service.security import OPEN, Security
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 QUICK = Pace(batch_interval=0.01, epoch_interval=0.005, idle_interval=0.02)
 

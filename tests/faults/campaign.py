@@ -21,15 +21,15 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from optimizer.plan import Plan, RunningQuery
+from optimizer.model.plan import Plan, RunningQuery
+from runtime.control.planner import Planner, Sharing
 from runtime.crashpoints import POINTS
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.exchange import Exchange
-from runtime.executor import Executor, LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.exchange.by_value import Exchange
+from runtime.execution.executor import Executor, LocalExecutor
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
-from runtime.planner import Planner, Sharing
 from tests.faults.story import scenario
 from tests.faults.survivor import Death, Survivor
 from tests.lives import PROFILES, make_life

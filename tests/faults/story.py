@@ -16,9 +16,9 @@ from random import Random
 from typing import Any
 
 from ajoin.replay.scenario import Scenario, parse
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.faults.survivor import Death, Survivor
 from tests.lives import describe
 from tests.oracle import Expected, run_oracle

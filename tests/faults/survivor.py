@@ -27,8 +27,8 @@ from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, QueryState
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.storage import safe_name
 from runtime.crashpoints import Crashed
-from runtime.engine import Engine
-from runtime.factorized import expand
+from runtime.engine.engine import Engine
+from runtime.results.factorized import expand
 from tests.oracle import Expected, check, freeze
 from tests.oracle.compare import check_report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.delivery import Delivery
+from runtime.results.delivery import Delivery
 from tests.faults.__main__ import command, main
 from tests.faults.campaign import Tally, run
 

@@ -15,7 +15,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from ajoin.client import Client
+from ajoin.client.client import Client
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
 from runtime.connectors.generator import GeneratorSource, parse_config

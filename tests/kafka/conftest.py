@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from runtime.connectors.kafka_connection import close_idle
+from runtime.connectors.kafka.connection import close_idle
 from tests.kafka.broker import Broker, Unreachable, jars
 
 

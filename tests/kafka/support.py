@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
-from runtime.connectors.kafka_source import KafkaSource, parse_config
+from runtime.connectors.kafka.source import KafkaSource, parse_config
 from tests.kafka.broker import Broker
 
 SCHEMA = StreamSchema("V", (Column("k", ColumnType.BIGINT), Column("ts", ColumnType.TIMESTAMP)), "ts")

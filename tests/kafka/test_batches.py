@@ -9,9 +9,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
 
-from runtime.connectors.kafka_batches import Batch, batch_consumer, by_batch, join
-from runtime.connectors.kafka_connection import Connection, close_idle
-from runtime.connectors.kafka_read import Piece, fetch
+from runtime.connectors.kafka.batches import Batch, batch_consumer, by_batch, join
+from runtime.connectors.kafka.connection import Connection, close_idle
+from runtime.connectors.kafka.read import Piece, fetch
 from tests.kafka.broker import Broker
 
 

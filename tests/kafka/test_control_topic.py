@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kafka.admin import NewPartitions
 
-from ajoin import control_topic
-from ajoin.client import Client
+from ajoin.client.client import Client
 from ajoin.config import load
-from ajoin.control_topic import ControlStatus, ControlTopic, from_settings, parse_options
+from ajoin.platform import control_topic
+from ajoin.platform.control_topic import ControlStatus, ControlTopic, from_settings, parse_options
 from optimizer.errors import InvalidRequest
 from runtime.api import QueryState
 from tests.ajoin.test_cli_serve import serving

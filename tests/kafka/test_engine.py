@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from optimizer.errors import Unavailable
-from runtime.executor import LocalExecutor
+from runtime.execution.executor import LocalExecutor
 from tests.kafka.support import arrow_message, message, spec
 from tests.runtime.rig import Rig
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from optimizer.errors import FailedPrecondition, InvalidRequest, ResourceExhausted
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec, Sink
-from runtime.connectors.kafka_source import KafkaSource, parse_config
+from runtime.connectors.kafka.source import KafkaSource, parse_config
 from runtime.connectors.registry import make_sink
 from tests.kafka.broker import Broker
 from tests.kafka.support import message, options, spec

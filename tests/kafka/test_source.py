@@ -8,8 +8,8 @@ import pytest
 from kafka import TopicPartition
 
 from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
-from runtime.connectors.kafka_connection import close_idle
-from runtime.connectors.kafka_source import KafkaSource, parse_config
+from runtime.connectors.kafka.connection import close_idle
+from runtime.connectors.kafka.source import KafkaSource, parse_config
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.support import SCHEMA, arrow_message, load, message, options, source, take
 

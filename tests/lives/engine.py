@@ -12,11 +12,11 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.exchange import Exchange
-from runtime.executor import Executor, LocalExecutor
-from runtime.planner import Sharing
+from runtime.control.planner import Sharing
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.exchange.by_value import Exchange
+from runtime.execution.executor import Executor, LocalExecutor
 from tests.lives.executors import Rotting
 from tests.lives.runner import describe
 from tests.oracle.compare import check, check_report, rows_by_query

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from runtime.executor import Broadcast, Executor, LocalExecutor
+from runtime.execution.executor import Broadcast, Executor, LocalExecutor
 
 S = TypeVar("S")
 T = TypeVar("T")

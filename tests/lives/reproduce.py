@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.executor import Executor, LocalExecutor
+from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
 from tests.lives import PROFILES, describe, make_life, shrink

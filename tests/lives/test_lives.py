@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from tests.lives import PROFILES, describe, lives, make_life, shrink, with_extra_query
 from tests.oracle import run_oracle
 from tests.oracle.scenario import leading_key

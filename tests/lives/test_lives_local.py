@@ -105,7 +105,7 @@ ROTTING = [
 
 @pytest.mark.parametrize(("profile", "seeds", "how"), ROTTING)
 def test_damaged_files_change_no_row(profile, seeds, how):
-    """Every now and then a bucket file is changed, cut or removed between two stages (runtime.repair)."""
+    """Every now and then a bucket file is changed, cut or removed between two stages (runtime.engine.repair)."""
     live_all(profile, seeds, rotting=0, **how)
 
 

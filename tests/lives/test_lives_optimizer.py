@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optimizer.plan import Plan, RunningQuery
-from optimizer.samples import QuerySetSample
-from optimizer.statistics import EpochStatistics, StreamStatistics
-from runtime.planner import Planner
+from optimizer.model.plan import Plan, RunningQuery
+from optimizer.statistics.model import EpochStatistics, StreamStatistics
+from optimizer.statistics.samples import QuerySetSample
+from runtime.control.planner import Planner
 from tests.lives.engine import differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runtime.exchange import Exchange
-from runtime.executor import Executor
-from runtime.planner import Sharing
+from runtime.control.planner import Sharing
+from runtime.exchange.by_value import Exchange
+from runtime.execution.executor import Executor
 from tests.lives.engine import Durable, differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe

@@ -11,8 +11,8 @@ from functools import cache
 from itertools import product
 from math import prod
 
-from optimizer.cost import CostModel, Member
-from optimizer.shapes import Shape
+from optimizer.cost.model import CostModel, Member
+from optimizer.cost.shapes import Shape
 
 
 def all_trees(model: CostModel, shape: Shape) -> list[int]:

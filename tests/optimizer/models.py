@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from optimizer.cardinality import Cardinalities
-from optimizer.cost import CostModel, Member, Weights
-from optimizer.plan import Leaf, RunningQuery
-from optimizer.samples import QuerySetSample
-from optimizer.shapes import Shapes
-from optimizer.statistics import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.cost.cardinality import Cardinalities
+from optimizer.cost.model import CostModel, Member, Weights
+from optimizer.cost.shapes import Shapes
+from optimizer.model.plan import Leaf, RunningQuery
+from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.samples import QuerySetSample
 
 
 def search_space(

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from optimizer.calibration import PROBES, Work, calibrate, correlation, fit, from_json, machine_key, to_json
-from optimizer.cost import Weights
+from optimizer.cost.calibration import PROBES, Work, calibrate, correlation, fit, from_json, machine_key, to_json
+from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 
 TRUE = Weights(index=2e-8, intersection=1e-8, materialization=7e-8, exchange=9e-8, fixed=3e-5)

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.changelog import (
+from optimizer.errors import InternalError
+from optimizer.explain.describe import describe
+from optimizer.model.changelog import (
     Changelog,
     GroupAdded,
     GroupRemoved,
@@ -26,14 +28,12 @@ from optimizer.changelog import (
     apply,
     diff,
 )
-from optimizer.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
-from optimizer.describe import describe
-from optimizer.eager import create_delete
-from optimizer.errors import InternalError
-from optimizer.forced import force_groups, force_order, scale_to, split
-from optimizer.invariants import validate_plan
-from optimizer.plan import FULL_RANGE, Partitioning, Plan
-from optimizer.trees import left_deep, regroup, tree_from_order
+from optimizer.model.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
+from optimizer.model.invariants import validate_plan
+from optimizer.model.plan import FULL_RANGE, Partitioning, Plan
+from optimizer.model.trees import left_deep, regroup, tree_from_order
+from optimizer.search.eager import create_delete
+from optimizer.search.forced import force_groups, force_order, scale_to, split
 from tests.builders import q1, q2, q3, running_queries
 
 NAMES = {"q1": "q1", "q2": "q2", "q3": "q3"}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from experiments.optimizer_workloads import small_world
-from optimizer.clusters import together
-from optimizer.cost import Shared, Weights
-from optimizer.dynamic import best_tree
-from optimizer.grouping import group_shape
+from optimizer.cost.model import Shared, Weights
+from optimizer.search.clusters import together
+from optimizer.search.dynamic import best_tree
+from optimizer.search.grouping import group_shape
 from tests.builders import join_query, running
 from tests.optimizer.exhaustive import all_trees
 from tests.optimizer.models import search_space, statistics

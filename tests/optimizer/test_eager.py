@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.eager import create_delete, place, without
 from optimizer.errors import InternalError
-from optimizer.invariants import validate_plan
-from optimizer.plan import JoinNode, Plan, RunningQuery, changelog_set, join_nodes
-from optimizer.trees import leaves_of, order_of, tree_from_order
+from optimizer.model.invariants import validate_plan
+from optimizer.model.plan import JoinNode, Plan, RunningQuery, changelog_set, join_nodes
+from optimizer.model.trees import leaves_of, order_of, tree_from_order
+from optimizer.search.eager import create_delete, place, without
 from tests.builders import join_query, q1, q2, q3, running, running_queries
 
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from optimizer.eager import create_delete
 from optimizer.errors import InvalidRequest, NotFound
-from optimizer.explain import explain_plan, explain_query, what_sharing_saves
-from optimizer.explain_text import bits
-from optimizer.expressions import ColumnRef, Compare, CountAll
-from optimizer.forced import force_groups, scale_to, split
-from optimizer.plan import Plan, RunningQuery
-from optimizer.query import FACTORIZED, Output, Source
-from optimizer.trees import tree_from_order
-from optimizer.types import ColumnType
+from optimizer.explain.explain import explain_plan, explain_query, what_sharing_saves
+from optimizer.explain.text import bits
+from optimizer.model.expressions import ColumnRef, Compare, CountAll
+from optimizer.model.plan import Plan, RunningQuery
+from optimizer.model.query import FACTORIZED, Output, Source
+from optimizer.model.trees import tree_from_order
+from optimizer.model.types import ColumnType
+from optimizer.search.eager import create_delete
+from optimizer.search.forced import force_groups, scale_to, split
 from tests.builders import join_query, q1, q2, q3, running, running_queries
 
 PAPER = {rq.uid: rq for rq in (q1(), q2(), q3())}

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.clusters import members_of
-from optimizer.full import optimize_fully
+from optimizer.model.plan import Plan
 from optimizer.optimize import CostBasedOptimizer
-from optimizer.ordering import iterate
-from optimizer.plan import Plan
-from optimizer.refine import Alone
+from optimizer.search.clusters import members_of
+from optimizer.search.full import optimize_fully
+from optimizer.search.ordering import iterate
+from optimizer.search.refine import Alone
 from tests.builders import join_query, running
 from tests.optimizer.models import search_space, statistics
 

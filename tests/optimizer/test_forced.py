@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from optimizer.eager import create_delete
 from optimizer.errors import InternalError, InvalidRequest
-from optimizer.forced import force_groups, force_order, one_step, scale_to, split
-from optimizer.invariants import validate_plan
-from optimizer.plan import FULL_RANGE, Partitioning, Plan
-from optimizer.trees import order_of
+from optimizer.model.invariants import validate_plan
+from optimizer.model.plan import FULL_RANGE, Partitioning, Plan
+from optimizer.model.trees import order_of
+from optimizer.search.eager import create_delete
+from optimizer.search.forced import force_groups, force_order, one_step, scale_to, split
 from tests.builders import q1, q2, q3
 
 QUERIES = {rq.uid: rq for rq in (q1(), q2(), q3())}

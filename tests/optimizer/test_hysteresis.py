@@ -7,11 +7,11 @@ import random
 import pytest
 
 from experiments.optimizer_workloads import similar_world
-from optimizer.hysteresis import Hysteresis, HysteresisConfig
+from optimizer.model.plan import Plan
 from optimizer.optimize import CostBasedOptimizer, OptimizerConfig
-from optimizer.plan import Plan
-from optimizer.samples import ROWS
-from optimizer.statistics import StatisticsModel
+from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig
+from optimizer.statistics.model import StatisticsModel
+from optimizer.statistics.samples import ROWS
 
 ONCE = HysteresisConfig(min_gain=0.05, slow_epoch_s=1.0, confirmations=1, max_doublings=0)
 

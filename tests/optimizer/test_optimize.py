@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.optimizer_workloads import add_similar, similar_world, small_world
-from optimizer.changelog import apply, diff
-from optimizer.cost import Weights
-from optimizer.hysteresis import HysteresisConfig
-from optimizer.invariants import validate_plan
+from optimizer.cost.model import Weights
+from optimizer.model.changelog import apply, diff
+from optimizer.model.invariants import validate_plan
+from optimizer.model.plan import Plan
 from optimizer.optimize import CostBasedOptimizer, OptimizerConfig
-from optimizer.plan import Plan
-from optimizer.statistics import StatisticsModel
+from optimizer.policy.hysteresis import HysteresisConfig
+from optimizer.statistics.model import StatisticsModel
 from tests.builders import running_queries
 
 EAGER_TO_CHANGE = HysteresisConfig(min_gain=0.0, slow_epoch_s=0.0, confirmations=1, max_doublings=0)

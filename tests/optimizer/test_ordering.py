@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from experiments.optimizer_workloads import small_world
-from optimizer.clusters import members_of
-from optimizer.cost import Shared
-from optimizer.dynamic import best_tree
-from optimizer.ordering import iterate, order
-from optimizer.statistics import StatisticsModel
+from optimizer.cost.model import Shared
+from optimizer.search.clusters import members_of
+from optimizer.search.dynamic import best_tree
+from optimizer.search.ordering import iterate, order
+from optimizer.statistics.model import StatisticsModel
 from tests.builders import join_query, running, running_queries
 from tests.optimizer.exhaustive import all_trees
 from tests.optimizer.models import search_space, statistics

@@ -8,9 +8,9 @@ from statistics import mean
 import pytest
 
 from experiments.optimizer_workloads import similar_world, small_world
-from optimizer import full
-from optimizer.clusters import members_of
-from optimizer.refine import Alone
+from optimizer.search import full
+from optimizer.search.clusters import members_of
+from optimizer.search.refine import Alone
 from tests.optimizer.exhaustive import optimum
 from tests.optimizer.models import search_space
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.expressions import (
+from optimizer.explain.render import duration, identifier, render, render_window
+from optimizer.model.expressions import (
     And,
     Arithmetic,
     ColumnRef,
@@ -19,9 +20,8 @@ from optimizer.expressions import (
     Or,
     WindowBound,
 )
-from optimizer.query import Window
-from optimizer.render import duration, identifier, render, render_window
-from optimizer.types import ColumnType
+from optimizer.model.query import Window
+from optimizer.model.types import ColumnType
 
 BIGINT, DOUBLE, STRING, TIMESTAMP = (
     ColumnType.BIGINT,

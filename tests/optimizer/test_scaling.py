@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from optimizer.invariants import validate_plan
+from optimizer.model.invariants import validate_plan
+from optimizer.model.plan import FULL_RANGE, Partitioning, Plan
 from optimizer.optimize import CostBasedOptimizer
-from optimizer.plan import FULL_RANGE, Partitioning, Plan
-from optimizer.scaling import Load, Quiet, ScalingConfig, decide
+from optimizer.policy.scaling import Load, Quiet, ScalingConfig, decide
 
 CONFIG = ScalingConfig()
 TWO = Partitioning.even(2)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.optimizer_workloads import small_world
-from optimizer.plan import Leaf
-from optimizer.samples import ROWS, QuerySetSample, intersections, pack, unpack
-from optimizer.shapes import Shapes
-from optimizer.statistics import DEFAULT_KEYS, DEFAULT_RATE, EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.cost.shapes import Shapes
+from optimizer.model.plan import Leaf
+from optimizer.statistics.model import DEFAULT_KEYS, DEFAULT_RATE, EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.samples import ROWS, QuerySetSample, intersections, pack, unpack
 from tests.builders import join_query, running
 from tests.optimizer.models import report
 

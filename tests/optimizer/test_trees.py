@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from optimizer.errors import InvalidRequest
-from optimizer.plan import JoinNode, Leaf, RunningQuery, join_nodes, walk
-from optimizer.trees import keys_between, leaves_of, left_deep, order_of, regroup, tree_from_order
+from optimizer.model.plan import JoinNode, Leaf, RunningQuery, join_nodes, walk
+from optimizer.model.trees import keys_between, leaves_of, left_deep, order_of, regroup, tree_from_order
 from tests.builders import join_query, q2, running, running_queries
 
 V, W, C = Leaf("V"), Leaf("W"), Leaf("C")

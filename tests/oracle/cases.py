@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from optimizer.query import JoinQuery
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.query import JoinQuery
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from tests.builders import join_query
 from tests.oracle import Expected, ExpectedQuery, run_oracle, thaw
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from optimizer.expressions import CountAll, WindowBound
-from optimizer.query import JoinQuery
+from optimizer.model.expressions import CountAll, WindowBound
+from optimizer.model.query import JoinQuery
 from tests.oracle.rows import ResultRow, freeze
 
 REVISION = "revision"

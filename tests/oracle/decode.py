@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from optimizer.types import ColumnType, StreamSchema
+from optimizer.model.types import ColumnType, StreamSchema
 from tests.oracle.values import BITS
 
 PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optimizer.query import EquiPredicate, JoinQuery, Source
+from optimizer.model.query import EquiPredicate, JoinQuery, Source
 from tests.oracle.rows import ResultRow, freeze
 from tests.oracle.values import evaluate
 

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from optimizer.errors import AJoinError, AlreadyExists, NotFound
-from optimizer.query import JoinQuery
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.query import JoinQuery
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from tests.oracle.counts import count_rows
 from tests.oracle.decode import DeadLetter, decode
 from tests.oracle.join import Tuple, arrivals, windowed_join

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optimizer.expressions import CountAll
-from optimizer.query import Output
+from optimizer.model.expressions import CountAll
+from optimizer.model.query import Output
 from tests.oracle.cases import DELETE, EPOCH, a, asked, b, query, run, thaw
 
 

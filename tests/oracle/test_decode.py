@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from optimizer.types import ColumnType
+from optimizer.model.types import ColumnType
 from tests.oracle import ExpectedStream, run_oracle
 from tests.oracle.cases import COLUMNS, SCHEMAS, a, asked, b, query, run, told
 from tests.oracle.decode import DeadLetter, decode, decode_value

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from optimizer.expressions import ColumnRef, Compare, WindowBound
-from optimizer.query import JoinQuery, Output
-from optimizer.types import ColumnType
+from optimizer.model.expressions import ColumnRef, Compare, WindowBound
+from optimizer.model.query import JoinQuery, Output
+from optimizer.model.types import ColumnType
 from tests.oracle.cases import a, b, query, rows
 
 A_TS = ColumnRef("A", "ts", ColumnType.TIMESTAMP)

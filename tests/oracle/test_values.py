@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from optimizer.expressions import And, ColumnRef, InList, IsNull, Like, Literal, Negate, Not, Or
-from optimizer.types import ColumnType
+from optimizer.model.expressions import And, ColumnRef, InList, IsNull, Like, Literal, Negate, Not, Or
+from optimizer.model.types import ColumnType
 from tests.oracle.values import arithmetic, compare, evaluate, like, wrap
 
 BIGINT, INT, DOUBLE, STRING = ColumnType.BIGINT, ColumnType.INT, ColumnType.DOUBLE, ColumnType.STRING

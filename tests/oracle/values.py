@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from optimizer.expressions import (
+from optimizer.model.expressions import (
     And,
     Arithmetic,
     ColumnRef,
@@ -27,7 +27,7 @@ from optimizer.expressions import (
     Or,
     WindowBound,
 )
-from optimizer.types import ColumnType, common_type
+from optimizer.model.types import ColumnType, common_type
 
 Rows = Mapping[str, Mapping[str, Any]]
 BITS = {ColumnType.INT: 32, ColumnType.BIGINT: 64, ColumnType.TIMESTAMP: 64}

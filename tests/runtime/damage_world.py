@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from runtime.log import Log
+from runtime.log.log import Log
 from tests.runtime.rig import Rig
 
 HOP = "WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)"

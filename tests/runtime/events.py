@@ -9,13 +9,13 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
-from runtime.codec import decode
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.events import Event
-from runtime.executor import LocalExecutor
-from runtime.log import Log
-from runtime.state import State
+from runtime.control.events import Event
+from runtime.control.state import State
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
+from runtime.log.codec import decode
+from runtime.log.log import Log
 from tests.lives import describe, make_life
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from optimizer import expressions as ex
-from optimizer.types import ColumnType as T
-from optimizer.types import common_type
-from runtime.columns import ColumnData, from_arrow
+from optimizer.model import expressions as ex
+from optimizer.model.types import ColumnType as T
+from optimizer.model.types import common_type
+from runtime.columns.column import ColumnData, from_arrow
 from runtime.connectors.base import ARROW_TYPES
 
 COLUMNS = {"k": T.BIGINT, "j": T.INT, "d": T.DOUBLE, "s": T.STRING, "b": T.BOOLEAN, "u": T.TIMESTAMP, "k2": T.BIGINT}

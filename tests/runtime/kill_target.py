@@ -13,12 +13,12 @@ from pathlib import Path
 
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceOrder, ScaleTo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 TUPLES = 600
 BATCH = 20

@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
-from optimizer.plan import Leaf
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.plan import Leaf
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.epoch_loop import EpochReport
-from runtime.executor import Executor, LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.engine.loop import EpochReport
+from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels.csr import Csr
 
 PUSH = ConnectorSpec("push", ())

@@ -14,10 +14,10 @@ from typing import Any
 
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, DeleteQuery, ForceGroups, ForceOrder, ScaleTo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 from tests.oracle import Expected, check, run_oracle
 from tests.runtime.rig import plain
 

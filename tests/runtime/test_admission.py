@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ajoin.sql import parse_query
 from optimizer.errors import ResourceExhausted
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, QueryInfo
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 TWO = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 MORE = "SELECT A.k FROM A JOIN B ON A.k = B.k JOIN C ON B.k = C.k WINDOW TUMBLING (SIZE 60 SECONDS)"

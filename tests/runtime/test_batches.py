@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from runtime.operators import batches
-from runtime.operators.segment import SegmentWriter
-from runtime.results import ResultLog
+from runtime.results.log import ResultLog
+from runtime.results.segment import SegmentWriter
 from tests.runtime.rig import Rig
 
 SELECTED = ("A.n AS a, B.n AS b", "A.n + B.n AS sum, A.s AS s", "B.s AS s, window_start")

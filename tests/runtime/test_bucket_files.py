@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.errors import InternalError
-from optimizer.plan import Leaf
-from optimizer.types import ColumnType as T
+from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType as T
 from runtime.buckets import file as bucket_file
 from runtime.buckets.file import MAGIC, BucketStore
 from runtime.buckets.views import View, get_column, put_column, put_view
-from runtime.columns import from_arrow
+from runtime.columns.column import from_arrow
 from runtime.connectors.base import ARROW_TYPES
 from tests.runtime.expressions import VALUES
 from tests.runtime.rig import entries

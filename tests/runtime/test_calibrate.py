@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from optimizer.calibration import Work
-from runtime.calibrate import calibrated, measure
+from optimizer.cost.calibration import Work
+from runtime.machine.calibrate import calibrated, measure
 
 
 def test_measured_once_and_read_from_the_file_afterwards(tmp_path):

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.errors import InternalError
-from optimizer.expressions import Compare, Literal
-from optimizer.types import ColumnType as T
-from runtime import events
-from runtime.codec import decode, encode
+from optimizer.model.expressions import Compare, Literal
+from optimizer.model.types import ColumnType as T
 from runtime.connectors.base import ConnectorSpec, DeadLetter
-from runtime.state import State
+from runtime.control import events
+from runtime.control.state import State
+from runtime.log.codec import decode, encode
 from tests.runtime.events import logged_life
 from tests.runtime.expressions import conditions
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import arrow_schema
 from runtime.connectors.decode import conform_table, decode_rows
 

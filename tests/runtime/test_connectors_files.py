@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors import InvalidRequest
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.files import FilesSource, parse_config
 from runtime.connectors.registry import check_options, make_source

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors import formats
 from runtime.connectors.base import Loaded, arrow_schema
 from runtime.connectors.formats import format_of, load_file
@@ -133,7 +133,7 @@ def test_a_line_that_is_just_null_does_not_kill_the_process(tmp_path):
     path = tmp_path / "null.jsonl"
     path.write_bytes(b"null\n")
     program = (
-        "from pathlib import Path; from optimizer.types import *;"
+        "from pathlib import Path; from optimizer.model.types import *;"
         "from runtime.connectors.formats import load_file;"
         "s = StreamSchema('S', (Column('ts', ColumnType.TIMESTAMP),), 'ts');"
         f"print(load_file(Path({str(path)!r}), 'jsonl', s, 'f').dead[0].reason)"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors import InvalidRequest
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec, arrow_schema
 from runtime.connectors.column_spec import parse
 from runtime.connectors.distributions import bits, derive_key

@@ -10,16 +10,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from optimizer.errors import InvalidRequest
-from optimizer.types import Column, ColumnType, StreamSchema
-from runtime.connectors import kafka_connection
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec, arrow_schema
-from runtime.connectors.kafka_connection import Connection, borrow
-from runtime.connectors.kafka_encode import digest, encode_arrow, encode_json
-from runtime.connectors.kafka_messages import _fast_json, decode_messages
-from runtime.connectors.kafka_offsets import deal, shares
-from runtime.connectors.kafka_read import Piece
-from runtime.connectors.kafka_sink import topic_name
-from runtime.connectors.kafka_source import KafkaSource, Start, parse_config
+from runtime.connectors.kafka import connection as kafka_connection
+from runtime.connectors.kafka.connection import Connection, borrow
+from runtime.connectors.kafka.encode import digest, encode_arrow, encode_json
+from runtime.connectors.kafka.messages import _fast_json, decode_messages
+from runtime.connectors.kafka.offsets import deal, shares
+from runtime.connectors.kafka.read import Piece
+from runtime.connectors.kafka.sink import topic_name
+from runtime.connectors.kafka.source import KafkaSource, Start, parse_config
 from runtime.connectors.registry import check_options, check_sink
 
 SCHEMA = StreamSchema(

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.push import PushSource
 from runtime.connectors.registry import make_source

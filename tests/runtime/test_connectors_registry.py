@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from optimizer.errors import InvalidRequest
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime import connectors
 from runtime.connectors.base import ConnectorSpec, Sink, Source
 from runtime.connectors.generator import GeneratorSource

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from optimizer.errors import AlreadyExists, FailedPrecondition, NotFound
-from optimizer.query import Window
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.query import Window
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, DeleteQuery, ScaleTo
 from runtime.connectors.base import ConnectorSpec
-from runtime.coordinator import Coordinator
-from runtime.events import EpochCommitted, StreamProgress
-from runtime.state import State
+from runtime.control.coordinator import Coordinator
+from runtime.control.events import EpochCommitted, StreamProgress
+from runtime.control.state import State
 from tests.builders import join_query
 from tests.runtime.events import logged_life
 

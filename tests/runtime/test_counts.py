@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime import counts
 from runtime.api import ForceOrder, ScaleTo, SplitPartition
-from runtime.executor import LocalExecutor
+from runtime.control import counts
+from runtime.control.state import State
+from runtime.execution.executor import LocalExecutor
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators import matches
 from runtime.operators.count import Tally
-from runtime.state import State
 from tests.runtime.rig import Rig
 
 TWO = "SELECT COUNT(*) AS n FROM A JOIN B ON A.k = B.k"

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors import sinks
 from runtime.connectors.base import ConnectorSpec
-from runtime.delivery import Delivery
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
+from runtime.results.delivery import Delivery
 
 SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 

@@ -16,7 +16,7 @@ from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.durable.shelf import Place, Shelf
 from runtime.durable.tier import DurableTier
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 from tests.runtime.rig import Rig, plain
 
 JOIN = "SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1000 SECONDS)"

@@ -13,9 +13,9 @@ import uuid
 import pytest
 
 from runtime.durable.tier import DurableTier
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.runtime.story import Crash, tell, wrong
 
 

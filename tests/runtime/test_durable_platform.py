@@ -9,9 +9,9 @@ import os
 import pytest
 
 from optimizer.errors import Unavailable
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.ajoin.world import JOIN, WAIT, with_streams
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer import expressions as ex
-from optimizer.types import ColumnType as T
-from runtime.columns import NUMPY_TYPES, concat
-from runtime.evaluate import evaluate, truth
+from optimizer.model import expressions as ex
+from optimizer.model.types import ColumnType as T
+from runtime.columns.column import NUMPY_TYPES, concat
+from runtime.columns.evaluate import evaluate, truth
 from tests.oracle import values as oracle
 from tests.runtime.expressions import COLUMNS, as_columns, as_values, conditions, numbers, ref, rows
 

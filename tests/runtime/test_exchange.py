@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from optimizer.errors import InternalError
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec, carried
 from runtime.connectors.files import FilesSource, parse_config
 from runtime.connectors.push import PushSource
-from runtime.exchange import ByValue, ValueStore
-from runtime.executor import Held, LocalExecutor
-from runtime.outbox import outbox, post
+from runtime.exchange.by_value import ByValue, ValueStore
+from runtime.exchange.outbox import outbox, post
+from runtime.execution.executor import Held, LocalExecutor
 from tests.runtime.rig import Rig
 
 SCHEMA = StreamSchema("S", (Column("k", ColumnType.BIGINT), Column("ts", ColumnType.TIMESTAMP)), "ts")

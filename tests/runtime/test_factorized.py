@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ajoin.sql import parse_query
-from optimizer.query import Output
+from optimizer.model.query import Output
 from runtime.api import CreateQuery, ForceOrder, ScaleTo, SplitPartition
 from runtime.connectors.base import ConnectorSpec
-from runtime.factorized import Layout, expand, list_array
 from runtime.operators import factorize, matches
+from runtime.results.factorized import Layout, expand, list_array
 from tests.builders import stream
 from tests.runtime.rig import Rig, plain
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.plan import Leaf
+from optimizer.model.plan import Leaf
 from runtime.api import ForceOrder
 from runtime.kernels.expand import count_pairs
 from runtime.kernels.intersect import intersect

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.executor import LocalExecutor
+from runtime.execution.executor import LocalExecutor
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE {} SECONDS)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.api import ForceOrder, Optimize, ScaleTo, SplitPartition
-from runtime.executor import LocalExecutor
+from runtime.execution.executor import LocalExecutor
 from tests.runtime.rig import Rig
 
 Q2 = """SELECT V.n AS v, W.n AS w, C.n AS c FROM V JOIN W ON V.vID = W.vID JOIN C ON W.usrID = C.usrID

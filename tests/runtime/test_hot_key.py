@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from runtime.operators import matches, sink
 
 
@@ -55,9 +55,9 @@ import resource, sys
 from pathlib import Path
 from tests.runtime.test_hot_key import TWO, run
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-import runtime.warm; runtime.warm.warm_up()
+import runtime.machine.warm; runtime.machine.warm.warm_up()
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from runtime.engine import Engine
+from runtime.engine.engine import Engine
 Engine.delivered = lambda self, epoch: iter(())
 rows, _ = run(Path(sys.argv[1]), TWO, int(sys.argv[2]))
 print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)

@@ -9,7 +9,8 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["runtime.operators.join", "runtime.operators.source", "runtime.operators.rebuild", "runtime.engine"]
+    "module",
+    ["runtime.operators.join", "runtime.operators.source", "runtime.operators.rebuild", "runtime.engine.engine"],
 )
 def test_importing_brings_neither_spark_nor_grpc(module):
     program = f"import {module}, sys; print([m for m in ('pyspark', 'grpc', 'py4j') if m in sys.modules])"

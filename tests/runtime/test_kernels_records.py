@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka.errors import KafkaError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from runtime.connectors.kafka_batches import Batch, Packed, _Batches, join, packed
+from runtime.connectors.kafka.batches import Batch, Packed, _Batches, join, packed
 from runtime.kernels.records import object_lines, unpack
 
 some_bytes = st.none() | st.binary(max_size=40) | st.integers(0, 300).map(lambda n: b"x" * n)

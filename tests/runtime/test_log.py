@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.errors import FailedPrecondition, InternalError
-from runtime import log as log_module
-from runtime.log import Log, StateLock
+from runtime.log import log as log_module
+from runtime.log.log import Log, StateLock
 
 RECORDS = [{"n": 1, "text": "line\nbreak"}, {"n": 2, "text": "ü"}, {"n": 3, "values": [1.5, None, True]}]
 
@@ -145,7 +145,7 @@ def test_a_second_instance_is_refused_until_the_first_one_is_gone(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from runtime.log import StateLock\n"
+        "import sys; from pathlib import Path; from runtime.log.log import StateLock\n"
         "lock = StateLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

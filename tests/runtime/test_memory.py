@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from runtime.memory import keep_freed, usable
+from runtime.machine.memory import keep_freed, usable
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -11,14 +11,14 @@ import pytest
 
 from ajoin.sql import parse_query
 from optimizer.errors import SqlError, Unavailable
-from optimizer.types import Column, ColumnType, StreamSchema
-from runtime import log as log_module
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
+from runtime.log import log as log_module
 
 SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from ajoin.sql import parse_query
-from optimizer.types import Column, ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, DeleteQuery, ForceOrder
 from runtime.connectors.base import ConnectorSpec
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 SQL = {
     "q1": "SELECT * FROM A JOIN B ON A.k = B.k WHERE A.x < 60 WINDOW TUMBLING (SIZE 1 SECOND)",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer import expressions as ex
-from optimizer.types import ColumnType as T
-from runtime.predicate_index import PredicateIndex, Selection
-from runtime.querysets import has
+from optimizer.model import expressions as ex
+from optimizer.model.types import ColumnType as T
+from runtime.columns.predicate_index import PredicateIndex, Selection
+from runtime.columns.querysets import has
 from tests.oracle.values import evaluate
 from tests.runtime.expressions import COLUMNS, OPS, VALUES, as_columns, comparisons, conditions, ref, rows
 

@@ -14,7 +14,7 @@ from runtime.connectors.files import parse_config as files_config
 from runtime.connectors.generator import GeneratorSource
 from runtime.connectors.generator import parse_config as generator_config
 from runtime.connectors.push import PushSource
-from runtime.pressure import WALL_CLOCK_LIKE_MS, Gauges, Pressure, lag_ms
+from runtime.engine.pressure import WALL_CLOCK_LIKE_MS, Gauges, Pressure, lag_ms
 from tests.runtime.rig import Rig
 
 START = {"n": 0, "t0": 0}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine import Engine
-from runtime.engine_config import EngineConfig
-from runtime.executor import LocalExecutor
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.runtime.rig import Rig
 from tests.runtime.story import Crash, expected, story, tell, wrong
 

@@ -9,10 +9,10 @@ import pytest
 
 from optimizer.errors import InternalError
 from runtime.api import ForceGroups, ForceOrder
-from runtime.engine import Engine
-from runtime.events import BucketsRepaired
-from runtime.executor import LocalExecutor
-from runtime.log import Log
+from runtime.control.events import BucketsRepaired
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
+from runtime.log.log import Log
 from tests.lives.executors import Stubborn, damage
 from tests.runtime.damage_world import HOP, THREE, TWO, finish, joining, kinds, remove, repairs, tuples
 from tests.runtime.rig import Rig

@@ -11,8 +11,8 @@ import pytest
 from optimizer.errors import InternalError, Unavailable
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.push import PushRead
-from runtime.engine import Engine
-from runtime.executor import LocalExecutor
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 from tests.runtime.damage_world import TWO, finish, joining, kinds, remove, repairs, tuples
 from tests.runtime.rig import Rig
 

@@ -10,11 +10,11 @@ import pytest
 from optimizer.errors import FailedPrecondition, InternalError, Unavailable
 from runtime.api import Cursor
 from runtime.crashpoints import Crashed, arm
-from runtime.log import Log
-from runtime.operators.segment import Segment
-from runtime.result_retention import SHARE, TOGETHER, expiring
-from runtime.results import ResultLog
-from runtime.state_verify import verify
+from runtime.log.log import Log
+from runtime.results.log import ResultLog
+from runtime.results.retention import SHARE, TOGETHER, expiring
+from runtime.results.segment import Segment
+from runtime.state_tools.verify import verify
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k WHERE A.k = {} WINDOW TUMBLING (SIZE 1 SECOND)"

@@ -9,10 +9,10 @@ import pytest
 from optimizer.errors import AJoinError
 from runtime.durable.look import look
 from runtime.durable.verify import with_tier
-from runtime.state_files import is_running, pushed_batches, read_state, tier_of
-from runtime.state_gc import collect
-from runtime.state_report import inspect
-from runtime.state_verify import verify
+from runtime.state_tools.files import is_running, pushed_batches, read_state, tier_of
+from runtime.state_tools.gc import collect
+from runtime.state_tools.report import inspect
+from runtime.state_tools.verify import verify
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.k, B.x FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 10 SECONDS)"

@@ -37,12 +37,12 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from ajoin.cli import app
-from ajoin.demo_data import QUERIES, STREAMS
-from ajoin.launch import wall_clock
-from ajoin.platform import Pace, Platform
+from ajoin.demo.data import QUERIES, STREAMS
+from ajoin.platform.launch import wall_clock
+from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
-from runtime.engine import Engine
-from runtime.executor import LocalExecutor
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

@@ -1,0 +1,324 @@
+"""`ajoin.AsyncClient`: the platform's verbs as coroutines.
+
+    async with ajoin.AsyncClient() as client:
+        await client.create_query("SELECT ... WINDOW TUMBLING (SIZE 1 SECOND)", id="q1")
+        async for batch in client.subscribe("q1"):
+            print(batch.table)
+
+The same verbs, arguments, values and exceptions as `ajoin.Client`; a test keeps the two in step. A client
+belongs to the event loop it is first used on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import grpc
+import pyarrow as pa
+
+from ajoin.client import requests
+from ajoin.client.connection import Connection
+from ajoin.client.requests import DEFAULT_TARGET, Order, Sink, new_request_id
+from ajoin.client.results import START, Batch, Collector, Cursor, Progress, Results
+from ajoin.platform.statistics import Statistics
+from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, streams_pb2
+from ajoin.v1.admin_pb2_grpc import AdminServiceStub
+from ajoin.v1.plan_pb2_grpc import PlanServiceStub
+from ajoin.v1.queries_pb2_grpc import QueryServiceStub
+from ajoin.v1.results_pb2_grpc import ResultServiceStub
+from ajoin.v1.streams_pb2_grpc import StreamServiceStub
+from ajoin.wire import convert, status
+from optimizer.errors import AJoinError
+from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
+
+
+class AsyncClient:
+    """`timeout`: seconds a call may take.
+
+    None: for ever. Subscriptions have no limit unless they are given one. `tls_ca`: a file with the
+    authority to trust ('system': the well-known ones), `cert` and `key`: files that say who we are, for
+    platforms that ask for it; `token`: what `ajoin token create` printed.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        timeout: float | None = 60.0,
+        tls_ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+        token: str | None = None,
+    ) -> None:
+        connection = Connection(target, tls_ca, cert, key, token)
+        self._target = target
+        self._timeout = timeout
+        self._metadata = connection.metadata
+        self._channel = connection.aio_channel()
+        self._streams = StreamServiceStub(self._channel)
+        self._queries = QueryServiceStub(self._channel)
+        self._results = ResultServiceStub(self._channel)
+        self._plan = PlanServiceStub(self._channel)
+        self._admin = AdminServiceStub(self._channel)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- streams --
+
+    async def create_stream(
+        self,
+        name: str,
+        *,
+        columns: Mapping[str, str],
+        time: str,
+        source: str = "generator",
+        options: Mapping[str, object] | None = None,
+        watermark_delay_ms: int = 0,
+        allowed_lateness_ms: int = 0,
+        idle_timeout_ms: int | None = None,
+        request_id: str | None = None,
+    ) -> StreamInfo:
+        """`columns` maps names to types: BIGINT, INT, DOUBLE, STRING, BOOLEAN, TIMESTAMP."""
+        request = requests.create_stream(
+            name,
+            columns,
+            time,
+            source,
+            options,
+            watermark_delay_ms,
+            allowed_lateness_ms,
+            idle_timeout_ms,
+            request_id,
+        )
+        return convert.stream_from_pb((await self._call(self._streams.CreateStream, request)).stream)
+
+    async def streams(self) -> list[StreamInfo]:
+        response = await self._call(self._streams.ListStreams, streams_pb2.ListStreamsRequest())
+        return [convert.stream_from_pb(m) for m in response.streams]
+
+    async def stream(self, name: str) -> StreamInfo:
+        response = await self._call(self._streams.GetStream, streams_pb2.GetStreamRequest(name=name))
+        return convert.stream_from_pb(response.stream)
+
+    async def delete_stream(self, name: str, *, request_id: str | None = None) -> None:
+        request = streams_pb2.DeleteStreamRequest(name=name, request_id=request_id or new_request_id())
+        await self._call(self._streams.DeleteStream, request)
+
+    async def dead_letters(self, name: str, *, limit: int = 100) -> list[DeadLetterInfo]:
+        """The latest tuples of a stream that could not be used, newest last."""
+        request = streams_pb2.ListDeadLettersRequest(name=name, limit=limit)
+        response = await self._call(self._streams.ListDeadLetters, request)
+        return [convert.dead_letter_from_pb(name, m) for m in response.dead_letters]
+
+    # -- queries --
+
+    async def create_query(
+        self,
+        sql: str,
+        *,
+        id: str | None = None,
+        sinks: Sequence[Sink] = (),
+        request_id: str | None = None,
+    ) -> QueryInfo:
+        """Returns when the query has taken effect. Without an id the platform chooses one."""
+        request = queries_pb2.CreateQueryRequest(
+            spec=requests.query_spec(sql, id, sinks), request_id=request_id or new_request_id()
+        )
+        return convert.query_from_pb((await self._call(self._queries.CreateQuery, request)).query)
+
+    async def create_queries(
+        self,
+        queries: Mapping[str, str] | Sequence[str],
+        *,
+        sinks: Sequence[Sink] = (),
+        request_id: str | None = None,
+    ) -> list[QueryInfo | AJoinError]:
+        """Many at once, as {id: sql} or [sql, ...]; each gets its own outcome and none raises."""
+        request = requests.create_queries(queries, sinks, request_id)
+        return [
+            convert.query_from_pb(m.query) if m.HasField("query") else status.from_detail(m.error)
+            for m in (await self._call(self._queries.CreateQueries, request)).outcomes
+        ]
+
+    async def delete_query(self, id: str, *, request_id: str | None = None) -> QueryInfo:
+        """Returns when the query's last row has been delivered."""
+        request = queries_pb2.DeleteQueryRequest(query_id=id, request_id=request_id or new_request_id())
+        return convert.query_from_pb((await self._call(self._queries.DeleteQuery, request)).query)
+
+    async def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one that had this uid."""
+        return (await self._described(id, uid))[0]
+
+    async def result_schema(self, id: str, *, uid: str | None = None) -> pa.Schema:
+        """The columns of its rows, also while it has none."""
+        return (await self._described(id, uid))[1]
+
+    async def _described(self, id: str, uid: str | None) -> tuple[QueryInfo, pa.Schema]:
+        response = await self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id, uid=uid or ""))
+        return convert.query_from_pb(response.query), convert.result_schema_from_pb(response)
+
+    async def queries(self, *, page_size: int = 100) -> AsyncIterator[QueryInfo]:
+        """Running and deleted ones, sorted by id, fetched page by page."""
+        token = ""
+        while True:
+            request = queries_pb2.ListQueriesRequest(page_size=page_size, page_token=token)
+            response = await self._call(self._queries.ListQueries, request)
+            for message in response.queries:
+                yield convert.query_from_pb(message)
+            token = response.next_page_token
+            if not token:
+                return
+
+    # -- results --
+
+    @overload
+    def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = ...,
+        cursor: Cursor | None = ...,
+        uid: str | None = ...,
+        follow: bool = ...,
+        progress: Literal[False] = ...,
+        timeout: float | None = ...,
+    ) -> AsyncIterator[Batch]: ...
+
+    @overload
+    def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = ...,
+        cursor: Cursor | None = ...,
+        uid: str | None = ...,
+        follow: bool = ...,
+        progress: Literal[True],
+        timeout: float | None = ...,
+    ) -> AsyncIterator[Batch | Progress]: ...
+
+    async def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = START,
+        cursor: Cursor | None = None,
+        uid: str | None = None,
+        follow: bool = True,
+        progress: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Any]:
+        """The query's rows as they are committed, from the 'start', from 'now', or after a cursor.
+
+        Ends when the query is deleted and everything was read; without `follow`, when everything committed by
+        now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
+        the queries that had this id, `uid` names one; without it, the latest is meant.
+        """
+        call = self._results.Subscribe(
+            requests.subscribe(id, start, cursor, follow, uid), timeout=timeout, metadata=self._metadata
+        )
+        async for item in self._items(call):
+            taken = convert.item_from_pb(item)
+            if progress or isinstance(taken, Batch):
+                yield taken
+
+    async def results(
+        self,
+        id: str,
+        *,
+        start: str = START,
+        cursor: Cursor | None = None,
+        uid: str | None = None,
+        limit: int | None = None,
+        until: int | None = None,
+        timeout: float | None = None,
+    ) -> Results:
+        """Rows in one piece: all committed by now, the first `limit`, or all until the watermark `until`."""
+        info, schema = await self._described(id, uid)
+        collector = Collector(schema, cursor, limit, until)
+        follow = limit is not None or until is not None
+        async for item in self.subscribe(
+            id, start=start, cursor=cursor, uid=info.uid, follow=follow, progress=True, timeout=timeout
+        ):
+            if collector.take(item):
+                break
+        return collector.results
+
+    # -- plan --
+
+    async def explain(self, id: str | None = None, *, sql: str | None = None, format: str = "text") -> str:
+        """A query, a SQL text that is not created, or (neither) the whole plan.
+
+        As 'text', 'json' or 'dot'.
+        """
+        return str((await self._call(self._plan.Explain, requests.explain(id, sql, format))).text)
+
+    async def watch_plan(
+        self, *, after_version: int | None = None, timeout: float | None = None
+    ) -> AsyncIterator[PlanEvent]:
+        """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
+        request = plan_pb2.WatchPlanRequest(after_version=after_version)
+        async for response in self._items(self._plan.WatchPlan(request, timeout=timeout, metadata=self._metadata)):
+            yield convert.plan_event_from_pb(response.change)
+
+    async def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
+        """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
+        request = requests.optimize(mode, dry_run)
+        return convert.optimization_from_pb(await self._call(self._plan.Optimize, request))
+
+    async def force_order(self, id: str, order: Order) -> int:
+        """Join order as nested lists of aliases, e.g. [["V", "W"], "C"]; returns the plan version."""
+        return int((await self._call(self._plan.ForceOrder, requests.force_order(id, order))).plan_version)
+
+    async def force_groups(self, groups: Mapping[str, int]) -> int:
+        """Query group by query id; returns the plan version."""
+        request = plan_pb2.ForceGroupsRequest(groups=groups)
+        return int((await self._call(self._plan.ForceGroups, request)).plan_version)
+
+    async def scale(self, partitions: int) -> int:
+        """Scale out or in; returns the plan version."""
+        return int((await self._call(self._plan.Scale, plan_pb2.ScaleRequest(partitions=partitions))).plan_version)
+
+    async def split(self, partition: int, ways: int) -> int:
+        """Scale one partition up (ways = 1: back down); returns the plan version."""
+        request = plan_pb2.SplitPartitionRequest(partition=partition, ways=ways)
+        return int((await self._call(self._plan.SplitPartition, request)).plan_version)
+
+    # -- admin --
+
+    async def status(self) -> PlatformStatus:
+        return convert.status_from_pb(await self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest()))
+
+    async def statistics(self, *, epochs: int = 60) -> Statistics:
+        request = admin_pb2.GetStatisticsRequest(epochs=epochs)
+        return convert.statistics_from_pb(await self._call(self._admin.GetStatistics, request))
+
+    async def _call(self, method: Any, request: Any) -> Any:
+        for pause in (*requests.RETRY_AFTER, None):
+            try:
+                return await method(request, timeout=self._timeout, metadata=self._metadata)
+            except grpc.RpcError as failure:
+                error = status.from_rpc(failure, self._target)
+                if pause is None or error.reason != status.UNREACHABLE:
+                    raise error from None
+            await asyncio.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    async def _items(self, call: Any) -> AsyncIterator[Any]:
+        try:
+            async for item in call:
+                yield item
+        except grpc.RpcError as failure:
+            raise status.from_rpc(failure, self._target) from None
+        finally:
+            call.cancel()

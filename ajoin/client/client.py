@@ -1,0 +1,319 @@
+"""`ajoin.Client`: the platform's verbs as blocking calls.
+
+    with ajoin.Client() as client:
+        client.create_query("SELECT ... WINDOW TUMBLING (SIZE 1 SECOND)", id="q1")
+        for batch in client.subscribe("q1"):
+            print(batch.table)
+
+Every failure is raised as the exception the server raised, with its reason, hint and place in the SQL text.
+`ajoin.AsyncClient` has the same verbs as coroutines. A client may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import grpc
+import pyarrow as pa
+
+from ajoin.client import requests
+from ajoin.client.connection import Connection
+from ajoin.client.requests import DEFAULT_TARGET, Order, Sink, new_request_id
+from ajoin.client.results import START, Batch, Collector, Cursor, Progress, Results
+from ajoin.platform.statistics import Statistics
+from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, streams_pb2
+from ajoin.v1.admin_pb2_grpc import AdminServiceStub
+from ajoin.v1.plan_pb2_grpc import PlanServiceStub
+from ajoin.v1.queries_pb2_grpc import QueryServiceStub
+from ajoin.v1.results_pb2_grpc import ResultServiceStub
+from ajoin.v1.streams_pb2_grpc import StreamServiceStub
+from ajoin.wire import convert, status
+from optimizer.errors import AJoinError
+from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
+
+
+class Client:
+    """`timeout`: seconds a call may take.
+
+    None: for ever. Subscriptions have no limit unless they are given one. `tls_ca`: a file with the
+    authority to trust ('system': the well-known ones), `cert` and `key`: files that say who we are, for
+    platforms that ask for it; `token`: what `ajoin token create` printed.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        timeout: float | None = 60.0,
+        tls_ca: str | Path | None = None,
+        cert: str | Path | None = None,
+        key: str | Path | None = None,
+        token: str | None = None,
+    ) -> None:
+        connection = Connection(target, tls_ca, cert, key, token)
+        self._target = target
+        self._timeout = timeout
+        self._metadata = connection.metadata
+        self._channel = connection.channel()
+        self._streams = StreamServiceStub(self._channel)
+        self._queries = QueryServiceStub(self._channel)
+        self._results = ResultServiceStub(self._channel)
+        self._plan = PlanServiceStub(self._channel)
+        self._admin = AdminServiceStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- streams --
+
+    def create_stream(
+        self,
+        name: str,
+        *,
+        columns: Mapping[str, str],
+        time: str,
+        source: str = "generator",
+        options: Mapping[str, object] | None = None,
+        watermark_delay_ms: int = 0,
+        allowed_lateness_ms: int = 0,
+        idle_timeout_ms: int | None = None,
+        request_id: str | None = None,
+    ) -> StreamInfo:
+        """`columns` maps names to types: BIGINT, INT, DOUBLE, STRING, BOOLEAN, TIMESTAMP."""
+        request = requests.create_stream(
+            name,
+            columns,
+            time,
+            source,
+            options,
+            watermark_delay_ms,
+            allowed_lateness_ms,
+            idle_timeout_ms,
+            request_id,
+        )
+        return convert.stream_from_pb(self._call(self._streams.CreateStream, request).stream)
+
+    def streams(self) -> list[StreamInfo]:
+        response = self._call(self._streams.ListStreams, streams_pb2.ListStreamsRequest())
+        return [convert.stream_from_pb(m) for m in response.streams]
+
+    def stream(self, name: str) -> StreamInfo:
+        response = self._call(self._streams.GetStream, streams_pb2.GetStreamRequest(name=name))
+        return convert.stream_from_pb(response.stream)
+
+    def delete_stream(self, name: str, *, request_id: str | None = None) -> None:
+        request = streams_pb2.DeleteStreamRequest(name=name, request_id=request_id or new_request_id())
+        self._call(self._streams.DeleteStream, request)
+
+    def dead_letters(self, name: str, *, limit: int = 100) -> list[DeadLetterInfo]:
+        """The latest tuples of a stream that could not be used, newest last."""
+        request = streams_pb2.ListDeadLettersRequest(name=name, limit=limit)
+        response = self._call(self._streams.ListDeadLetters, request)
+        return [convert.dead_letter_from_pb(name, m) for m in response.dead_letters]
+
+    # -- queries --
+
+    def create_query(
+        self,
+        sql: str,
+        *,
+        id: str | None = None,
+        sinks: Sequence[Sink] = (),
+        request_id: str | None = None,
+    ) -> QueryInfo:
+        """Returns when the query has taken effect. Without an id the platform chooses one."""
+        request = queries_pb2.CreateQueryRequest(
+            spec=requests.query_spec(sql, id, sinks), request_id=request_id or new_request_id()
+        )
+        return convert.query_from_pb(self._call(self._queries.CreateQuery, request).query)
+
+    def create_queries(
+        self,
+        queries: Mapping[str, str] | Sequence[str],
+        *,
+        sinks: Sequence[Sink] = (),
+        request_id: str | None = None,
+    ) -> list[QueryInfo | AJoinError]:
+        """Many at once, as {id: sql} or [sql, ...]; each gets its own outcome and none raises."""
+        request = requests.create_queries(queries, sinks, request_id)
+        return [
+            convert.query_from_pb(m.query) if m.HasField("query") else status.from_detail(m.error)
+            for m in self._call(self._queries.CreateQueries, request).outcomes
+        ]
+
+    def delete_query(self, id: str, *, request_id: str | None = None) -> QueryInfo:
+        """Returns when the query's last row has been delivered."""
+        request = queries_pb2.DeleteQueryRequest(query_id=id, request_id=request_id or new_request_id())
+        return convert.query_from_pb(self._call(self._queries.DeleteQuery, request).query)
+
+    def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one that had this uid."""
+        return (self._described(id, uid))[0]
+
+    def result_schema(self, id: str, *, uid: str | None = None) -> pa.Schema:
+        """The columns of its rows, also while it has none."""
+        return (self._described(id, uid))[1]
+
+    def _described(self, id: str, uid: str | None) -> tuple[QueryInfo, pa.Schema]:
+        response = self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id, uid=uid or ""))
+        return convert.query_from_pb(response.query), convert.result_schema_from_pb(response)
+
+    def queries(self, *, page_size: int = 100) -> Iterator[QueryInfo]:
+        """Running and deleted ones, sorted by id, fetched page by page."""
+        token = ""
+        while True:
+            request = queries_pb2.ListQueriesRequest(page_size=page_size, page_token=token)
+            response = self._call(self._queries.ListQueries, request)
+            yield from map(convert.query_from_pb, response.queries)
+            token = response.next_page_token
+            if not token:
+                return
+
+    # -- results --
+
+    @overload
+    def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = ...,
+        cursor: Cursor | None = ...,
+        uid: str | None = ...,
+        follow: bool = ...,
+        progress: Literal[False] = ...,
+        timeout: float | None = ...,
+    ) -> Iterator[Batch]: ...
+
+    @overload
+    def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = ...,
+        cursor: Cursor | None = ...,
+        uid: str | None = ...,
+        follow: bool = ...,
+        progress: Literal[True],
+        timeout: float | None = ...,
+    ) -> Iterator[Batch | Progress]: ...
+
+    def subscribe(
+        self,
+        id: str,
+        *,
+        start: str = START,
+        cursor: Cursor | None = None,
+        uid: str | None = None,
+        follow: bool = True,
+        progress: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[Any]:
+        """The query's rows as they are committed, from the 'start', from 'now', or after a cursor.
+
+        Ends when the query is deleted and everything was read; without `follow`, when everything committed by
+        now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
+        the queries that had this id, `uid` names one; without it, the latest is meant.
+        """
+        call = self._results.Subscribe(
+            requests.subscribe(id, start, cursor, follow, uid), timeout=timeout, metadata=self._metadata
+        )
+        for item in self._items(call):
+            taken = convert.item_from_pb(item)
+            if progress or isinstance(taken, Batch):
+                yield taken
+
+    def results(
+        self,
+        id: str,
+        *,
+        start: str = START,
+        cursor: Cursor | None = None,
+        uid: str | None = None,
+        limit: int | None = None,
+        until: int | None = None,
+        timeout: float | None = None,
+    ) -> Results:
+        """Rows in one piece: all committed by now, the first `limit`, or all until the watermark `until`."""
+        info, schema = self._described(id, uid)
+        collector = Collector(schema, cursor, limit, until)
+        follow = limit is not None or until is not None
+        for item in self.subscribe(
+            id, start=start, cursor=cursor, uid=info.uid, follow=follow, progress=True, timeout=timeout
+        ):
+            if collector.take(item):
+                break
+        return collector.results
+
+    # -- plan --
+
+    def explain(self, id: str | None = None, *, sql: str | None = None, format: str = "text") -> str:
+        """A query, a SQL text that is not created, or (neither) the whole plan.
+
+        As 'text', 'json' or 'dot'.
+        """
+        return str(self._call(self._plan.Explain, requests.explain(id, sql, format)).text)
+
+    def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> Iterator[PlanEvent]:
+        """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
+        request = plan_pb2.WatchPlanRequest(after_version=after_version)
+        for response in self._items(self._plan.WatchPlan(request, timeout=timeout, metadata=self._metadata)):
+            yield convert.plan_event_from_pb(response.change)
+
+    def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
+        """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
+        return convert.optimization_from_pb(self._call(self._plan.Optimize, requests.optimize(mode, dry_run)))
+
+    def force_order(self, id: str, order: Order) -> int:
+        """Join order as nested lists of aliases, e.g. [["V", "W"], "C"]; returns the plan version."""
+        return int(self._call(self._plan.ForceOrder, requests.force_order(id, order)).plan_version)
+
+    def force_groups(self, groups: Mapping[str, int]) -> int:
+        """Query group by query id; returns the plan version."""
+        request = plan_pb2.ForceGroupsRequest(groups=groups)
+        return int(self._call(self._plan.ForceGroups, request).plan_version)
+
+    def scale(self, partitions: int) -> int:
+        """Scale out or in; returns the plan version."""
+        return int(self._call(self._plan.Scale, plan_pb2.ScaleRequest(partitions=partitions)).plan_version)
+
+    def split(self, partition: int, ways: int) -> int:
+        """Scale one partition up (ways = 1: back down); returns the plan version."""
+        request = plan_pb2.SplitPartitionRequest(partition=partition, ways=ways)
+        return int(self._call(self._plan.SplitPartition, request).plan_version)
+
+    # -- admin --
+
+    def status(self) -> PlatformStatus:
+        return convert.status_from_pb(self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest()))
+
+    def statistics(self, *, epochs: int = 60) -> Statistics:
+        request = admin_pb2.GetStatisticsRequest(epochs=epochs)
+        return convert.statistics_from_pb(self._call(self._admin.GetStatistics, request))
+
+    def _call(self, method: Any, request: Any) -> Any:
+        for pause in (*requests.RETRY_AFTER, None):
+            try:
+                return method(request, timeout=self._timeout, metadata=self._metadata)
+            except grpc.RpcError as failure:
+                error = status.from_rpc(failure, self._target)
+                if pause is None or error.reason != status.UNREACHABLE:
+                    raise error from None
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def _items(self, call: Any) -> Iterator[Any]:
+        try:
+            yield from call
+        except grpc.RpcError as failure:
+            raise status.from_rpc(failure, self._target) from None
+        finally:
+            call.cancel()

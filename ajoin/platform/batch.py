@@ -1,0 +1,106 @@
+"""One query batch: many requests, one `engine.apply`, one outcome for each item.
+
+A query is compiled when it arrives, so that bad SQL is answered at once; by the time its batch is applied a
+stream may have been deleted and declared anew. So the schemas it was compiled against are compared, and it is
+compiled again when one has changed. Deployment latency is the time from a request's arrival until `apply`
+returned, because from then on the next epoch runs with the query.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ajoin.platform import catalog
+from ajoin.platform.catalog import Limits
+from ajoin.platform.mailbox import Controls, Item
+from ajoin.platform.tenancy import tenant_of
+from ajoin.sql import parse_query
+from optimizer.errors import AJoinError
+from runtime.api import Control, CreateQuery, QueryInfo, QueryState
+from runtime.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A control took effect: the plan version from now on, and what its batch changed."""
+
+    plan_version: int
+    changes: tuple[str, ...]
+
+
+Outcome = QueryInfo | Applied | AJoinError
+
+
+class Latencies:
+    """Deployment latency by uid, for the latest queries: the engine does not know when a request arrived."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._of: dict[str, int] = {}
+
+    def remember(self, info: QueryInfo) -> None:
+        self._of[info.uid] = info.deployment_latency_ms
+        while len(self._of) > self._kept:
+            del self._of[next(iter(self._of))]
+
+    def fill_in(self, info: QueryInfo) -> QueryInfo:
+        latency = self._of.get(info.uid)
+        return info if latency is None else replace(info, deployment_latency_ms=latency)
+
+
+def apply_batch(
+    engine: Engine,
+    requests: Sequence[Controls],
+    clock: Callable[[], int],
+    limits: Limits,
+    latencies: Latencies,
+) -> list[list[Outcome]]:
+    """Only on the engine thread. Outcomes per request, per item."""
+    before = engine.plan.version
+    tenants = Counter(tenant_of(q.id) for q in engine.queries() if q.state == QueryState.RUNNING)
+    checked: list[Control | AJoinError] = []
+    for item in (item for request in requests for item in request.items):
+        control = _current(engine, item, limits)
+        if isinstance(control, CreateQuery):
+            tenant = tenant_of(control.id)
+            try:
+                catalog.check_room("queries", tenants.total(), 1, limits.queries)
+                if tenant and item.quota is not None:
+                    catalog.check_quota(tenant, tenants[tenant], item.quota)
+                tenants[tenant] += 1
+            except AJoinError as full:
+                control = full
+        checked.append(control)
+    controls = [c for c in checked if not isinstance(c, AJoinError)]
+    done = iter(engine.apply(controls) if controls else ())
+    changes = tuple(c for event in engine.plan_events(before) for c in event.changes)
+    applied = Applied(engine.plan.version, changes)
+    now = clock()
+    outcomes = iter([c if isinstance(c, AJoinError) else next(done) or applied for c in checked])
+    return [
+        [_timed(next(outcomes), item, now - request.arrived_ms, latencies) for item in request.items]
+        for request in requests
+    ]
+
+
+def _current(engine: Engine, item: Item, limits: Limits) -> Control | AJoinError:
+    control = item.control
+    if not isinstance(control, CreateQuery):
+        return control
+    now = engine.schemas()
+    if all(now.get(name) == schema for name, schema in item.schemas.items()):
+        return control
+    try:
+        return replace(control, query=parse_query(control.query.sql, now, max_length=limits.sql_bytes))
+    except AJoinError as refused:
+        return refused
+
+
+def _timed(outcome: Outcome, item: Item, latency_ms: int, latencies: Latencies) -> Outcome:
+    if not isinstance(outcome, QueryInfo):
+        return outcome
+    if isinstance(item.control, CreateQuery):
+        latencies.remember(replace(outcome, deployment_latency_ms=latency_ms))
+    return latencies.fill_in(outcome)

@@ -1,0 +1,282 @@
+"""Create and delete queries by Kafka messages: an alternative to gRPC for programs that already speak Kafka.
+
+What the messages look like is in control_messages.py. Replies go to the reply topic with the request id as key, when
+the change has taken effect. Requests of one partition are carried out in their order; what is polled together and
+may be done together (creates, or deletes, in a row) is one query batch and so one changelog.
+
+Nothing is lost and nothing is done twice. Such a row of requests is carried out, its replies are written, and then its
+place is committed to the consumer group, before the next row is looked at. So after a crash, or a lost broker, at most
+one row of creates or of deletes is read again, and that changes nothing: creating a query that runs under this id with
+this SQL, and deleting one that is deleted, are answered like the first time. A reply can come twice, never not at all.
+That is why a request must name its query.
+
+Whoever may write to the topic may create and delete; restrict that with the cluster's own access rights. One
+platform reads a control topic: several of them would each carry out its requests.
+
+`status` is a frozen value that is replaced, so metrics may read it from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from ajoin.config import Settings as PlatformSettings
+from ajoin.platform.control_messages import Request, parse, reply
+from ajoin.platform.metrics import Metric
+from ajoin.platform.platform import Outcome, Platform
+from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
+from runtime.api import QueryState
+from runtime.connectors.kafka.connection import (
+    CONNECTION_OPTIONS,
+    Connection,
+    explain,
+    failures,
+    library,
+    parse_connection,
+)
+from runtime.connectors.options import Option, Settings, check_names
+
+OPTIONS = (
+    *CONNECTION_OPTIONS,
+    Option("topic", "the topic to read requests from", required=True),
+    Option("reply_topic", "where replies go (default <topic>.replies)"),
+)
+
+_POLL_MS = 200
+_METADATA_MS = 5_000
+"""How long a new partition may go unnoticed."""
+_SILENCE_S = 5.0
+"""How long without requests before the brokers are asked whether they are still there."""
+_ASK_MS = 3_000
+_PAUSES_S = (0.5, 30.0)
+
+log = logging.getLogger("ajoin.control_topic")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    connection: Connection
+    topic: str
+    reply_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlStatus:
+    """`up`: requests are being read. `done` and `refused` requests; `failures`: how often the brokers were lost."""
+
+    up: bool = False
+    done: int = 0
+    refused: int = 0
+    failures: int = 0
+
+
+def parse_options(options: Mapping[str, str]) -> ControlOptions:
+    """`bootstrap` and `topic`, optionally `reply_topic` and the security options of a kafka source."""
+    check_names("control topic", tuple(options.items()), OPTIONS)
+    s = Settings("control topic", options)
+    connection = parse_connection(s, options, ())
+    topic = s.text("topic", "") or s.refuse("topic", "the topic to read requests from")
+    return ControlOptions(connection, topic, s.text("reply_topic", "") or f"{topic}.replies")
+
+
+def from_settings(settings: PlatformSettings) -> ControlOptions | None:
+    """The platform's settings control_*; None when there is no control topic."""
+    if not settings.control_topic and not settings.control_brokers:
+        return None
+    options = {key: value for key, _, value in (text.partition("=") for text in settings.control_options)}
+    options |= {"bootstrap": settings.control_brokers, "topic": settings.control_topic}
+    if settings.control_replies:
+        options["reply_topic"] = settings.control_replies
+    try:
+        return parse_options(options)
+    except InvalidRequest as wrong:
+        raise InvalidRequest(
+            f"the settings control_topic, control_brokers, control_options: {wrong.message}",
+            reason="CONFIG_CONTROL_TOPIC",
+            hint=wrong.hint,
+        ) from None
+
+
+class ControlTopic:
+    """A thread that owns its Kafka clients. `start` it beside a started platform."""
+
+    def __init__(self, platform: Platform, options: ControlOptions) -> None:
+        self._platform = platform
+        self._options = options
+        self._pause = _PAUSES_S[0]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ajoin-control-topic", daemon=True)
+        self.status = ControlStatus()
+
+    def start(self) -> ControlTopic:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Finish the requests at hand; what comes later waits in the topic."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(_PAUSES_S[1])  # brokers that went away a moment ago can hold it up
+
+    def __enter__(self) -> ControlTopic:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def metrics(self) -> list[Metric]:
+        s = self.status
+        return [
+            Metric("ajoin_control_up", "gauge", "1 while the control topic is read.", (({}, float(s.up)),)),
+            Metric(
+                "ajoin_control_requests_total",
+                "counter",
+                "Requests of the control topic that were answered.",
+                (({"outcome": "done"}, s.done), ({"outcome": "refused"}, s.refused)),
+            ),
+            Metric("ajoin_control_failures_total", "counter", "Lost connections to its brokers.", (({}, s.failures),)),
+        ]
+
+    # -- its thread --
+
+    def _run(self) -> None:
+        topic = self._options.topic
+        try:
+            while not self._ended.is_set():
+                try:
+                    self._serve()
+                except failures() as failure:
+                    where = self._options.connection
+                    missing = isinstance(failure, library().errors.UnknownTopicOrPartitionError)
+                    said = f"Kafka at {where} has no such topic" if missing else explain(failure, where).message
+                    self.status = replace(self.status, up=False, failures=self.status.failures + 1)
+                    log.warning("control topic %s, next try in %.1f s: %s", topic, self._pause, said)
+                    self._ended.wait(self._pause)
+                    self._pause = min(2 * self._pause, _PAUSES_S[1])
+        except Unavailable:
+            log.info("control topic %s: the platform stops; what was not answered waits for the next one", topic)
+        except Exception:
+            log.exception("control topic %s: its thread ends, requests are not read any more", topic)
+        finally:
+            self.status = replace(self.status, up=False)
+
+    def _serve(self) -> None:
+        """Until the end, or until the brokers are lost."""
+        kafka = library()
+        o = self._options
+        quick = {"bootstrap_timeout_ms": 3_000, "metrics_enabled": False, "reconnect_backoff_max_ms": 1000}
+        with kafka.KafkaConsumer(
+            **o.connection.arguments,
+            **quick,
+            group_id=f"ajoin.{o.topic}",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            metadata_max_age_ms=_METADATA_MS,
+        ) as consumer:
+            self._assign(consumer)
+            producer = kafka.KafkaProducer(
+                **o.connection.arguments,
+                **quick,
+                max_block_ms=10_000,
+                delivery_timeout_ms=15_000,
+                request_timeout_ms=10_000,
+            )
+            heard = time.monotonic()
+            try:
+                while not self._ended.is_set():
+                    polled = consumer.poll(_POLL_MS)
+                    if polled or time.monotonic() - heard > _SILENCE_S:
+                        if not polled:  # a poll does not say whether anybody answers
+                            consumer.end_offsets(consumer.assignment(), timeout_ms=_ASK_MS)
+                        heard = time.monotonic()
+                    if not self.status.up:
+                        self._pause = _PAUSES_S[0]
+                        self.status = replace(self.status, up=True)
+                        log.info("requests are read from control topic %s", o.topic)
+                    for place, records in polled.items():
+                        self._carry_out(consumer, producer, place, records)
+                    self._assign(consumer)
+            finally:
+                producer.close(timeout=1)
+
+    def _assign(self, consumer: Any) -> None:
+        """All partitions, also those that were added since.
+
+        The group only keeps the place. Its members are not asked for, so a platform that comes back after a crash does
+        not wait until the group gives up its predecessor.
+        """
+        kafka, topic = library(), self._options.topic
+        found = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}
+        if not found:
+            raise kafka.errors.UnknownTopicOrPartitionError(topic)
+        if found != consumer.assignment():
+            consumer.assign(sorted(found))
+
+    def _carry_out(self, consumer: Any, producer: Any, place: Any, records: Sequence[Any]) -> None:
+        """Row by row: done, answered, committed."""
+        committed = library().structs.OffsetAndMetadata
+        for row in rows_of([parse(r.value) for r in records]):
+            outcomes = carry_out(self._platform, row)
+            self._answer(producer, row, outcomes)
+            records, next_offset = records[len(row) :], records[len(row) - 1].offset + 1
+            consumer.commit({place: committed(next_offset, "", -1)})
+
+    def _answer(self, producer: Any, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+        sent = [
+            producer.send(
+                self._options.reply_topic,
+                json.dumps(reply(r, o), ensure_ascii=False).encode(),
+                key=r.request_id.encode(),
+            )
+            for r, o in zip(requests, outcomes, strict=True)
+        ]
+        producer.flush(15)
+        for future in sent:
+            future.get(0)
+        refused = 0
+        for r, o in zip(requests, outcomes, strict=True):
+            if isinstance(o, AJoinError):
+                refused += 1
+                log.warning(
+                    "control request %r is refused: %s: %s", r.request_id, o.reason, o, extra={"query": r.query_id}
+                )
+        s = self.status
+        self.status = replace(s, done=s.done + len(requests) - refused, refused=s.refused + refused)
+
+
+def rows_of(requests: Sequence[Request]) -> list[list[Request]]:
+    """Requests next to each other that may be one query batch."""
+    return [list(row) for _, row in groupby(requests, key=lambda r: r.verb)]
+
+
+def carry_out(platform: Platform, row: Sequence[Request]) -> list[Outcome]:
+    """One outcome per request of a row. Raises Unavailable when the platform can answer no more."""
+    verb = row[0].verb
+    if verb == "create":
+        answers = platform.create_queries([(r.query_id, r.sql, r.sinks) for r in row]).result()
+    elif verb == "delete":
+        answers = platform.delete_queries([r.query_id for r in row]).result()
+    else:
+        return [r.refused for r in row if r.refused is not None]
+    return [_repeated(platform, r, a) for r, a in zip(row, answers, strict=True)]
+
+
+def _repeated(platform: Platform, request: Request, outcome: Outcome) -> Outcome:
+    """A request that fails because it was carried out before gets the answer it had then."""
+    if not isinstance(outcome, AJoinError):
+        return outcome
+    try:
+        query = platform.query(request.query_id)
+    except NotFound:
+        return outcome
+    if request.verb == "create":
+        return query if query.state == QueryState.RUNNING and query.sql == request.sql else outcome
+    return query if query.state == QueryState.DELETED else outcome

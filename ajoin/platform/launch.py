@@ -1,0 +1,137 @@
+"""From settings to a running engine: the one place that `serve`, `demo` and `replay` share.
+
+The executor (Spark, or this process) is started once and outlives engines, so an engine can be closed and
+opened again on its state directory without starting Spark again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ajoin.config import Settings
+from ajoin.platform import logs
+from ajoin.platform.platform import Pace, Platform
+from ajoin.service.security import is_loopback
+from optimizer.cost.model import Weights
+from optimizer.errors import AJoinError, InvalidRequest
+from runtime.api import Optimize
+from runtime.connectors.options import NOWHERE
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.exchange.by_value import Exchange
+from runtime.execution.executor import Executor, LocalExecutor
+from runtime.machine.calibrate import calibrated
+
+BY_VALUE = {"spark.driver.memory": "4g"}
+"""What tasks write passes through the driver; this is a limit, not what is taken."""
+
+
+def wall_clock() -> int:
+    """Milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def executor(settings: Settings) -> Iterator[Executor]:
+    """Where epochs run. Starting Spark takes 6 to 15 seconds."""
+    if settings.executor == "local":
+        yield LocalExecutor()
+        return
+    from runtime.spark.executor import SparkExecutor
+
+    scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
+    try:
+        given = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
+        options = BY_VALUE | given if exchange(settings) == "value" else given
+        spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def open_engine(
+    settings: Settings, executor: Executor, state_dir: Path | None = None, *, strangers: bool = False
+) -> Engine:
+    """Recover what the state directory holds, or start afresh in an empty one.
+
+    `strangers`: people from other machines may call. Then no path of this machine is theirs to name, unless it was
+    configured.
+    """
+    own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
+    if settings.fast_bytes and not settings.durable:
+        raise InvalidRequest(
+            "fast_bytes bounds what state_dir keeps of a durable tier, and there is none",
+            reason="CONFIG_INVALID",
+            hint="set durable as well",
+        )
+    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if strangers else ())
+    config = EngineConfig(
+        partitions=settings.partitions,
+        retention_epochs=settings.retention_epochs,
+        retention_bytes=settings.retention_bytes,
+        allowed_roots=roots,
+        max_cost=settings.max_cost or None,
+        exchange=exchange(settings),
+        durable=settings.durable or None if own else None,
+        fast_bytes=settings.fast_bytes or None if own else None,
+        weights=None if isinstance(executor, LocalExecutor) else _weights(),
+    )
+    return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
+
+
+def exchange(settings: Settings) -> Exchange:
+    """Executors of a local master are threads of this process; those of any other may see other disks."""
+    if settings.exchange != "auto":
+        return settings.exchange
+    return "reference" if settings.executor == "local" or settings.spark_master.startswith("local") else "value"
+
+
+def _weights() -> Weights:
+    """What indexing, intersecting and materializing cost on this machine: measured once, in about a second."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
+    return calibrated(cache, time.perf_counter).weights
+
+
+@contextmanager
+def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
+    """A started platform. Whoever serves it may stop it earlier; stopping twice is harmless."""
+    engine = open_engine(settings, executor, state_dir, strangers=not is_loopback(settings.listen))
+    idle = max(settings.idle_interval, settings.epoch_interval)
+    pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
+    with Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits) as running:
+        ended = threading.Event()
+        if settings.optimize_period > 0:
+            arguments = (running, settings.optimize_period, ended)
+            threading.Thread(target=_optimize, args=arguments, name="ajoin-optimize", daemon=True).start()
+        try:
+            yield running
+        finally:
+            ended.set()
+
+
+def _optimize(platform: Platform, period: float, ended: threading.Event) -> None:
+    """Ask for an incremental optimization every `period` seconds, like any client could, until the end."""
+    while not ended.wait(period):
+        try:
+            platform.control(Optimize("incremental", force=False, rescale=True)).result()
+        except AJoinError:
+            return  # the platform stops or has failed, and says so itself
+
+
+def configure_logging(settings: Settings) -> None:
+    """This platform's own log goes to stderr, as lines for people or as JSON."""
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[logs.handler(settings.log_format)])
+    if not settings.verbose:
+        for noisy in ("py4j", "pyspark", "grpc", "asyncio"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)

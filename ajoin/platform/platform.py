@@ -1,0 +1,290 @@
+"""The platform: a thread-safe front door to one engine.
+
+Changes return a Future that is resolved when they have taken effect (the changelog is on disk); reads answer
+at once from what is committed. A Future always ends: with its outcome, with Unavailable when the platform
+stops first, or with InternalError when an epoch fails. What is wrong with a request itself is found here, on
+the caller's thread; the engine thread (engine_thread.py) only sees requests that can be tried.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ajoin.platform import catalog
+from ajoin.platform.batch import Applied, Outcome
+from ajoin.platform.catalog import Limits
+from ajoin.platform.engine_thread import EngineThread, Pace, State
+from ajoin.platform.mailbox import Command, Controls, Item
+from ajoin.platform.statistics import Statistics
+from ajoin.platform.tenancy import Scope
+from ajoin.sql import parse_query
+from optimizer.errors import AJoinError, FailedPrecondition, NotFound
+from optimizer.model.plan import RunningQuery
+from optimizer.model.types import StreamSchema
+from runtime.api import (
+    Control,
+    CreateQuery,
+    Cursor,
+    DeadLetterInfo,
+    DeleteQuery,
+    Optimization,
+    PlanEvent,
+    PlatformStatus,
+    QueryInfo,
+    QueryState,
+    ResultBatch,
+    StreamInfo,
+)
+from runtime.connectors.base import ConnectorSpec
+from runtime.engine.engine import Engine
+
+T = TypeVar("T")
+
+DEFAULT_PACE = Pace()
+DEFAULT_LIMITS = Limits()
+
+
+class Platform:
+    """`clock` gives wall-clock milliseconds, `monotonic` seconds for pacing."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        clock: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Pace = DEFAULT_PACE,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self.limits = limits
+        self._thread = EngineThread(engine, clock=clock, monotonic=monotonic, pace=pace, limits=limits)
+        self._ids = threading.Lock()
+        self._last_id = 0
+
+    # -- life --
+
+    def start(self) -> Platform:
+        self._thread.start()
+        return self
+
+    def stop(self, *, graceful: bool = True) -> None:
+        """Finish the running epoch, answer what waits with Unavailable, close the engine; again: nothing.
+
+        Not graceful leaves the engine as a killed process would.
+        """
+        self._thread.stop(graceful)
+
+    def __enter__(self) -> Platform:
+        return self.start() if self.state == State.STARTING else self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def state(self) -> State:
+        return self._thread.state
+
+    # -- changes: from any thread; the Future is resolved between two epochs --
+
+    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> Future[StreamInfo]:
+        catalog.check_stream(schema, self.limits)
+        catalog.check_source(source, schema, self._engine.config.allowed_roots)
+        catalog.check_room("streams", len(self._engine.streams()), 1, self.limits.streams)
+        return self._command(lambda: self._engine.create_stream(schema, source))
+
+    def delete_stream(self, name: str) -> Future[None]:
+        return self._command(lambda: self._engine.delete_stream(name))
+
+    def create_queries(
+        self,
+        wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]],
+        tenant: str = "",
+        quota: int | None = None,
+    ) -> Future[list[Outcome]]:
+        """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error.
+
+        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running.
+        """
+        arrived = self._clock()
+        schemas = self._engine.schemas()
+        items = [self._compile(*w, schemas, Scope(tenant)) for w in wanted]
+        return self._controls([replace(item, quota=quota) for item in items], arrived)
+
+    def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
+        """Blocks until the query runs; raises what it was refused with."""
+        info: QueryInfo = only(self.create_queries([(id, sql, sinks)]).result())
+        return info
+
+    def delete_queries(self, ids: Sequence[str]) -> Future[list[Outcome]]:
+        return self._controls([Item(DeleteQuery(id)) for id in ids], self._clock())
+
+    def control(self, control: Control) -> Future[list[Outcome]]:
+        """ForceOrder, ForceGroups, ScaleTo or SplitPartition.
+
+        Its outcome is an Applied or the error.
+        """
+        return self._controls([Item(control)], self._clock())
+
+    def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Future[Optimization]:
+        """Optimize now, or (dry run) say what that would change; the planner belongs to the engine thread."""
+        return self._command(lambda: self._engine.optimize(mode, dry_run=dry_run))
+
+    def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> Future[None]:
+        return self._command(lambda: self._engine.push(stream, rows))
+
+    def push_file(self, stream: str, path: Path) -> Future[None]:
+        return self._command(lambda: self._engine.push_file(stream, path))
+
+    def raise_watermark(self, stream: str, ts: int | None) -> Future[None]:
+        return self._command(lambda: self._engine.raise_watermark(stream, ts))
+
+    # -- reads: from any thread, from what is committed --
+
+    @property
+    def epoch(self) -> int:
+        return self._engine.epoch
+
+    @property
+    def plan_version(self) -> int:
+        return self._engine.plan.version
+
+    @property
+    def partitions(self) -> int:
+        return self._engine.plan.partitioning.count
+
+    def streams(self) -> list[StreamInfo]:
+        return sorted(self._engine.streams(), key=lambda s: s.schema.name)
+
+    def stream(self, name: str) -> StreamInfo:
+        return self._engine.stream(name)
+
+    def queries(self) -> list[QueryInfo]:
+        infos = self._engine.queries()
+        return sorted(map(self._thread.latencies.fill_in, infos), key=lambda q: (q.id, q.uid))
+
+    def query(self, id: str, uid: str | None = None) -> QueryInfo:
+        """The latest query of that id, or the one that had this uid."""
+        return self._thread.latencies.fill_in(self._engine.query(id, uid))
+
+    def result_schema(self, id: str, uid: str | None = None) -> pa.Schema:
+        """The columns of a query's rows, also while it has none."""
+        return self._engine.result_schema(id, uid)
+
+    def explain(
+        self,
+        *,
+        id: str | None = None,
+        sql: str | None = None,
+        format: str = "text",
+        shown: Callable[[RunningQuery], RunningQuery] | None = None,
+    ) -> str:
+        """`shown` may hide what the caller must not see of the queries that run."""
+        candidate = None
+        if id is not None and self._engine.query(id).state == QueryState.DELETED:
+            raise FailedPrecondition(
+                f"query {id!r} was deleted", reason="QUERY_DELETED", hint="only running queries have a plan"
+            )
+        if sql is not None:
+            candidate = parse_query(sql, self._engine.schemas(), max_length=self.limits.sql_bytes)
+        return self._engine.explain(id=id, candidate=candidate, format=format, shown=shown)
+
+    def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
+        return self._engine.plan_events(after_version)
+
+    def read_results(
+        self, id: str, after: Cursor | None = None, limit: int = 16, uid: str | None = None
+    ) -> list[ResultBatch]:
+        return self._engine.read_results(id, after, limit, uid)
+
+    def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetterInfo]:
+        self._engine.stream(name)
+        return self._engine.dead_letters(name)[-limit:]
+
+    def status(self) -> PlatformStatus:
+        return replace(self._engine.status(), state=self.state.value, message=self._thread.message)
+
+    def statistics(self, epochs: int = 60) -> Statistics:
+        return self._thread.history.statistics(self._clock(), self.streams(), self.queries(), epochs)
+
+    # -- waiting --
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` (from the engine thread; it must not block) whenever something may have changed.
+
+        Returns the function that takes it away again.
+        """
+        return self._thread.news.add_listener(listener)
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Block until the condition holds; it is looked at after every epoch, batch and change of state."""
+        return self._thread.news.wait_until(condition, timeout)
+
+    # -- helpers --
+
+    def _command(self, run: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._thread.mailbox.put(Command(run, future))
+        return future
+
+    def _controls(self, items: Sequence[Item], arrived: int) -> Future[list[Outcome]]:
+        future: Future[list[Outcome]] = Future()
+        refused = [item.control for item in items if isinstance(item.control, AJoinError)]
+        if len(refused) == len(items):
+            future.set_result([*refused])
+        else:
+            self._thread.mailbox.put(Controls(tuple(items), arrived, future))
+        return future
+
+    def _compile(
+        self,
+        id: str,
+        sql: str,
+        sinks: Sequence[ConnectorSpec],
+        schemas: Mapping[str, StreamSchema],
+        scope: Scope,
+    ) -> Item:
+        try:
+            if id:
+                catalog.check_name("query id", id)
+            catalog.check_sinks(sinks, self._engine.config.allowed_roots)
+            query = parse_query(sql, schemas, max_length=self.limits.sql_bytes)
+        except AJoinError as refused:
+            return Item(refused)
+        used = {name: schemas[name] for name in query.streams}
+        full = scope.full(id) or self._free_id(scope)
+        return Item(CreateQuery(full, query, tuple(sinks)), used)
+
+    def _free_id(self, scope: Scope) -> str:
+        """q-<n>, never used before by anybody.
+
+        Numbers are not given out twice in one life of the platform.
+        """
+        with self._ids:
+            while True:
+                self._last_id += 1
+                id = scope.full(f"q-{self._last_id}")
+                try:
+                    self._engine.query(id)
+                except NotFound:
+                    return id
+
+
+def only(outcomes: Sequence[Outcome]) -> Any:
+    """The value of a single outcome, or its error raised."""
+    (outcome,) = outcomes
+    if isinstance(outcome, AJoinError):
+        raise outcome
+    return outcome
+
+
+__all__ = ["Applied", "Limits", "Outcome", "Pace", "Platform", "State", "only"]

@@ -1,0 +1,208 @@
+"""Bearer tokens: who may call, with which role, for which tenant.
+
+The token file is TOML. It holds hashes, never tokens, so reading it gives nobody access:
+
+    [[token]]
+    name = "nightly-etl"                # for people and the log
+    hash = "sha256:9f86d081..."
+    role = "write"                      # read, write or admin
+    tenant = "a"                        # absent: no tenant, sees everything
+
+    [tenant.a]
+    max_queries = 10                    # absent: the setting max_tenant_queries
+
+A token is 32 random bytes. Guessing one is hopeless, so a plain SHA-256 of it is enough: slow hashes protect short
+passwords. `ajoin token create` adds an entry; taking an entry out ends its token. The file is looked at for every call
+and read again when it has changed; if it is broken then, the last good one stays in force and the log says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from ajoin.platform.tenancy import Scope, check_tenant
+from optimizer.errors import AJoinError, AlreadyExists, InvalidRequest, NotFound
+
+log = logging.getLogger("ajoin.tokens")
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Role(IntEnum):
+    """Each may do what the ones before may."""
+
+    read = 1
+    write = 2
+    admin = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls. Without authentication everybody is an admin without a tenant."""
+
+    name: str = ""
+    role: Role = Role.admin
+    tenant: str = ""
+    max_queries: int | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The content of a token file."""
+
+    callers: Mapping[str, Caller] = field(default_factory=dict)
+    """By hash."""
+
+    def find(self, token: str) -> Caller | None:
+        return self.callers.get(digest(token))
+
+
+class TokenFile:
+    """Owned by the server's event loop."""
+
+    def __init__(self, path: Path, max_tenant_queries: int | None = None) -> None:
+        self._path = path
+        self._most = max_tenant_queries
+        self._seen = self._stamp()
+        self._tokens = read_tokens(path, max_tenant_queries)
+
+    def find(self, token: str) -> Caller | None:
+        self._refresh()
+        return self._tokens.find(token)
+
+    def _refresh(self) -> None:
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._tokens = read_tokens(self._path, self._most)
+            log.info("read the token file again: %d tokens", len(self._tokens.callers))
+        except AJoinError as wrong:
+            log.error("the changed token file is not used: %s", wrong)
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def digest(token: str) -> str:
+    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+
+
+def read_tokens(path: Path, max_tenant_queries: int | None = None) -> Tokens:
+    document = _load(path)
+    for key in document.keys() - {"token", "tenant"}:
+        raise _wrong(path, f"unknown key {key!r}")
+    tenants = {name: _quota(path, name, values) for name, values in _table(path, document, "tenant").items()}
+    callers: dict[str, Caller] = {}
+    for number, entry in enumerate(_entries(path, document), 1):
+        made = _caller(path, number, entry)
+        quota = tenants.get(made.tenant, max_tenant_queries) if made.tenant else None
+        if entry["hash"] in callers:
+            raise _wrong(path, f"token {number} has the hash of another one")
+        callers[entry["hash"]] = Caller(made.name, made.role, made.tenant, quota)
+    return Tokens(callers)
+
+
+def create_token(path: Path, name: str, role: Role, tenant: str = "") -> str:
+    """Append an entry and return the new token, which is stored nowhere."""
+    if tenant:
+        check_tenant(tenant)
+    if role is Role.admin and tenant:
+        raise InvalidRequest(
+            "an admin has no tenant", reason="ADMIN_WITH_TENANT", hint="use the role write, or leave the tenant out"
+        )
+    known = read_tokens(path).callers.values() if path.exists() else ()
+    if name in {caller.name for caller in known}:
+        raise AlreadyExists(f"{path} has a token named {name!r}", reason="TOKEN_EXISTS", hint="choose another name")
+    token = "ajoin_" + secrets.token_urlsafe(32)
+    values = {"name": name, "hash": digest(token), "role": role.name} | ({"tenant": tenant} if tenant else {})
+    block = "[[token]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    _replace(path, before + ("\n" if before else "") + block)
+    read_tokens(path)
+    return token
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once or not at all, and readable by nobody else."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside.unlink(missing_ok=True)
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(
+            f"there is no token file {path}", reason="CONFIG_NOT_FOUND", hint="make one with `ajoin token create`"
+        ) from None
+    except OSError as failure:
+        raise _wrong(path, failure.strerror or str(failure)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise _wrong(path, f"not valid TOML: {failure}") from None
+
+
+def _entries(path: Path, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = document.get("token", [])
+    if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
+        raise _wrong(path, "'token' is no list of tables; begin each entry with [[token]]")
+    return entries
+
+
+def _table(path: Path, document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = document.get(key, {})
+    if not isinstance(table, dict):
+        raise _wrong(path, f"{key!r} is no table")
+    return table
+
+
+def _quota(path: Path, name: str, values: Any) -> int:
+    most = values.get("max_queries") if isinstance(values, dict) and values.keys() <= {"max_queries"} else None
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        raise _wrong(path, f"tenant {name!r} has no max_queries, 0 or more")
+    return most
+
+
+def _caller(path: Path, number: int, entry: Mapping[str, Any]) -> Caller:
+    texts = {key: entry.get(key, "") for key in ("name", "hash", "role", "tenant")}
+    if entry.keys() - texts.keys() or not all(isinstance(v, str) for v in texts.values()):
+        raise _wrong(path, f"token {number} may have only name, hash, role and tenant, all texts")
+    if not _HASH.fullmatch(texts["hash"]):
+        raise _wrong(path, f"token {number} has no hash of the form sha256:<64 hexadecimal digits>")
+    if texts["role"] not in Role.__members__:
+        raise _wrong(path, f"token {number} has the role {texts['role']!r}; roles are {', '.join(Role.__members__)}")
+    if texts["tenant"]:
+        check_tenant(texts["tenant"])
+        if texts["role"] == Role.admin.name:
+            raise _wrong(path, f"token {number} is an admin with a tenant; an admin has none")
+    return Caller(texts["name"], Role[texts["role"]], texts["tenant"])
+
+
+def _wrong(path: Path, why: str) -> InvalidRequest:
+    return InvalidRequest(f"the token file {path} is wrong: {why}", reason="CONFIG_TOKENS")

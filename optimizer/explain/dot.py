@@ -1,0 +1,70 @@
+"""Explain as Graphviz DOT: sources below, joins above, sinks on top, one cluster per query group.
+
+An edge carries the query set of what flows along it for its consumer: ids and bits. Names go into
+double-quoted DOT strings, where only the quote and the backslash mean something, so any stream or query id
+is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from optimizer.explain.text import bits, figures_text, index_text, shorten
+from optimizer.explain.views import NodeView
+from optimizer.model.plan import JoinNode, Node, Plan
+
+FEW = 6
+
+
+def plan_dot(plan: Plan, views: Mapping[Node, NodeView], only: str | None = None) -> str:
+    """The nodes of `views`; with `only`, that query's sink alone."""
+    title = f"plan version {plan.version}" if only is None else f"{only} in plan version {plan.version}"
+    lines = [
+        "digraph ajoin {",
+        "  rankdir=BT;",
+        f"  label={quote(title)};",
+        '  node [fontname="sans-serif"];',
+    ]
+    for group in sorted({node.group for node in views}):
+        lines += [f"  subgraph {quote(f'cluster_g{group}')} {{", f"    label={quote(f'group {group}')};"]
+        lines += [f"    {_node(v)}" for v in views.values() if v.node.group == group]
+        lines.append("  }")
+    for view in views.values():
+        lines += [f"  {line}" for line in _edges(view, views, only)]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def quote(text: str) -> str:
+    """A DOT string that shows exactly `text`; a line break becomes the escape for a centred one."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _node(view: NodeView) -> str:
+    label = [str(view.node)]
+    if view.on:
+        label.append("on " + " AND ".join(view.on))
+    if view.indexes:
+        label.append(f"index {index_text(view)}")
+    label += _few([f"σ {id}: {shorten(text)}" for id, text in view.selections])
+    if figures_text(view):
+        label.append(figures_text(view))
+    shape = "ellipse" if isinstance(view.node, JoinNode) else "box"
+    style = ", style=bold" if len(view.users) > 1 else ""
+    return f"{quote(view.name)} [shape={shape}{style}, label={quote(chr(10).join(label))}];"
+
+
+def _edges(view: NodeView, views: Mapping[Node, NodeView], only: str | None) -> Iterator[str]:
+    for name in view.inputs:
+        label = f"{' '.join(_few(view.users))}\n{bits(view.bits)}"
+        yield f"{quote(name)} -> {quote(view.name)} [label={quote(label)}];"
+    slot = dict(zip(view.users, view.bits, strict=True))
+    for id in view.sinks:
+        if only in (None, id):
+            sink = quote(f"sink {id}")
+            yield f"{sink} [shape=cds, label={quote(id)}];"
+            yield f"{quote(view.name)} -> {sink} [label={quote(bits([slot[id]]))}];"
+
+
+def _few(items: Iterable[str]) -> list[str]:
+    every = list(items)
+    return every if len(every) <= FEW + 1 else [*every[:FEW], f"… {len(every) - FEW} more"]

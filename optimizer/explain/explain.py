@@ -1,0 +1,165 @@
+"""Explain: who runs what, in which order, with which bit, and who shares it; as text, JSON or Graphviz DOT.
+
+All three formats are drawn from the same views, so they cannot disagree. The JSON shape is an interface
+(fields are only ever added):
+
+    plan   {version, partitions, splits: [{partition, ways}], savings: {...},
+            groups: [{group, queries: [id]}],
+            queries: [{id, uid, group, bit, window, sink_mode, root}],
+            nodes: [node]}                                              inputs before consumers
+    query  {id, uid, sql, plan_version, group, bit, active_from, window, sink_mode, order, selections: {alias: text},
+            residual: [text], outputs: [name], shares: [{node, text, with: [id]}],
+            cost: {alone, shared} or null, nodes: [node]}
+    node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
+            queries: [id], bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
+
+`order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
+"FACTORIZED" or "COUNT". `observed` and
+`estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
+`JoinNode.name`, and `g<group>-<leaf>` for a source. Ids are the running queries' ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from optimizer.errors import InvalidRequest, NotFound
+from optimizer.explain.describe import shared_with
+from optimizer.explain.dot import plan_dot
+from optimizer.explain.render import render
+from optimizer.explain.savings import Savings, what_sharing_saves
+from optimizer.explain.text import plan_text, query_text
+from optimizer.explain.views import Figures, NodeView, node_name, node_views
+from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery, walk
+from optimizer.model.trees import order_of
+
+__all__ = ["FORMATS", "Savings", "explain_plan", "explain_query", "what_sharing_saves"]
+
+FORMATS = ("text", "json", "dot")
+
+
+def explain_plan(
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    format: str = "text",
+    *,
+    observed: Mapping[str, float] | None = None,
+    estimated: Mapping[str, float] | None = None,
+) -> str:
+    """The whole plan; `queries` by uid."""
+    figures = Figures(observed or {}, estimated or {})
+    match _known(format):
+        case "json":
+            return json.dumps(_plan_document(plan, queries, figures), ensure_ascii=False, indent=2)
+        case "dot":
+            return plan_dot(plan, node_views(plan, queries, figures))
+        case _:
+            return plan_text(plan, queries, node_views(plan, queries, figures))
+
+
+def explain_query(
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    uid: str,
+    format: str = "text",
+    *,
+    observed: Mapping[str, float] | None = None,
+    estimated: Mapping[str, float] | None = None,
+    cost: tuple[float, float] | None = None,
+) -> str:
+    """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives."""
+    if uid not in plan.by_uid or uid not in queries:
+        raise NotFound(f"plan version {plan.version} does not run {uid}", reason="QUERY_NOT_FOUND")
+    figures = Figures(observed or {}, estimated or {}, cost)
+    match _known(format):
+        case "json":
+            return json.dumps(_query_document(plan, queries, uid, figures), ensure_ascii=False, indent=2)
+        case "dot":
+            return plan_dot(plan, _views_of(plan, queries, uid, figures), only=queries[uid].id)
+        case _:
+            return query_text(plan, queries, uid, _views_of(plan, queries, uid, figures), figures.cost)
+
+
+def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures) -> dict[str, Any]:
+    views = node_views(plan, queries, figures)
+    return {
+        "version": plan.version,
+        "partitions": plan.partitioning.count,
+        "splits": [{"partition": p, "ways": w} for p, w in plan.partitioning.splits],
+        "savings": asdict(what_sharing_saves(plan)),
+        "groups": [
+            {"group": group, "queries": [queries[p.uid].id for p in members]} for group, members in plan.groups.items()
+        ],
+        "queries": [
+            {
+                "id": queries[p.uid].id,
+                "uid": p.uid,
+                "group": p.group,
+                "bit": p.slot,
+                "window": asdict(queries[p.uid].query.window),
+                "sink_mode": queries[p.uid].query.sink_mode,
+                "root": p.root.name,
+            }
+            for p in plan.placements
+        ],
+        "nodes": [_node_document(v) for v in views.values()],
+    }
+
+
+def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[str, Any]:
+    rq, at = queries[uid], plan.by_uid[uid]
+    return {
+        "id": rq.id,
+        "uid": uid,
+        "sql": rq.query.sql,
+        "plan_version": plan.version,
+        "group": at.group,
+        "bit": at.slot,
+        "active_from": rq.active_from,
+        "window": asdict(rq.query.window),
+        "sink_mode": rq.query.sink_mode,
+        "order": order_of(rq, at.root),
+        "selections": {alias: render(e) for alias, e in rq.query.selections},
+        "residual": [render(e) for e in rq.query.residual],
+        "outputs": [o.name for o in rq.query.outputs],
+        "shares": [
+            {"node": node_name(node), "text": str(node), "with": [queries[u].id for u in others]}
+            for node, others in shared_with(plan, uid)
+        ],
+        "cost": {"alone": figures.cost[0], "shared": figures.cost[1]} if figures.cost else None,
+        "nodes": [_node_document(v) for v in _views_of(plan, queries, uid, figures).values()],
+    }
+
+
+def _views_of(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[Node, NodeView]:
+    views = node_views(plan, queries, figures)
+    return {node: views[node] for node in walk(plan.by_uid[uid].root)}
+
+
+def _node_document(view: NodeView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "kind": "join" if isinstance(view.node, JoinNode) else "source",
+        "text": str(view.node),
+        "group": view.node.group,
+        "inputs": list(view.inputs),
+        "on": list(view.on),
+        "indexes": [[str(a) for a in key] for key in view.indexes],
+        "queries": list(view.users),
+        "bits": list(view.bits),
+        "sinks": list(view.sinks),
+        "selections": dict(view.selections),
+        "observed": view.observed,
+        "estimated": view.estimated,
+    }
+
+
+def _known(format: str) -> str:
+    if format not in FORMATS:
+        raise InvalidRequest(
+            f"unknown explain format {format!r}", reason="INVALID_FORMAT", hint=f"use {', '.join(FORMATS)}"
+        )
+    return format

@@ -1,0 +1,225 @@
+"""What the runtime measured, smoothed: rates, query-set samples, distinct keys, join selectivities, times.
+
+`EpochStatistics` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain
+mutable object with one owner, which calls `observe` once per epoch. There is no clock in here; a report says when it
+was made.
+
+Smoothing is exponential with weight `alpha` for the newest report. Every entry keeps a confidence, 1 - (1-alpha)^n
+after n reports, and the time of the last one; an entry that was not reported for `stale_s` seconds is forgotten, and
+the defaults apply again: 1,000 tuples/s, selectivity 0.3 per selection, 100 distinct keys. So an optimizer without
+any statistics works too, and its decisions follow the shape of the queries alone.
+
+Joined cardinalities are reported per node of the running plan. Node names change with groups and orders, so what is
+learned is not the number but its cause: the ratio of the observed output of a join of two leaves to the estimate,
+kept per join key. Every plan that joins the same attributes benefits, whatever its groups.
+
+The model can be copied and written as JSON, and gives the same answers after that: optimizer runs can be replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from optimizer.model.plan import Leaf
+from optimizer.statistics.samples import DEFAULT_SELECTIVITY, ROWS, QuerySetSample, Sample, guess
+
+DEFAULT_RATE = 1000.0
+DEFAULT_KEYS = 100.0
+GUESSED_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """Tuples accepted on a stream, and the seconds over which they arrived."""
+
+    tuples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EpochStatistics:
+    """One epoch's report. Everything but `at` may be missing.
+
+    - `at`: seconds on the caller's clock, never going back.
+    - `samples`: per leaf, query sets of sampled tuples over all queries of that leaf, from any group.
+    - `keys`: distinct keys among the epoch's tuples per (leaf, key columns in hashing order).
+    - `outputs`: per join node (its name) the combinations its result stands for, over `seconds` of `streams`.
+    - `stage_seconds`: busy seconds per (stage, partition). `latency_s`: per query (uid), the event-time latency.
+    """
+
+    at: float
+    streams: Mapping[str, StreamStatistics] = field(default_factory=dict)
+    samples: Mapping[Leaf, QuerySetSample] = field(default_factory=dict)
+    keys: Mapping[tuple[Leaf, tuple[str, ...]], float] = field(default_factory=dict)
+    outputs: Mapping[str, float] = field(default_factory=dict)
+    stage_seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Smoothed:
+    value: float
+    confidence: float
+    seen: float
+
+    def add(self, value: float, alpha: float, at: float) -> None:
+        self.value += alpha * (value - self.value)
+        self.confidence += alpha * (1 - self.confidence)
+        self.seen = at
+
+
+class StatisticsModel:
+    """Mutable; owned by whoever feeds it.
+
+    Another thread may ask for rates, keys, columns and outputs meanwhile: each answer is one lookup of a value that is
+    replaced, never changed under it. Everything else belongs to the owner.
+    """
+
+    def __init__(self, alpha: float = 0.3, stale_s: float = 120.0) -> None:
+        self.alpha = alpha
+        self.stale_s = stale_s
+        self.version = 0
+        self.at = 0.0
+        self._values: dict[tuple[str, ...], Smoothed] = {}
+        self._samples: dict[Leaf, tuple[float, Sample]] = {}
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def observe(self, report: EpochStatistics) -> None:
+        self.version += 1
+        self.at = max(self.at, report.at)
+        for stream, s in report.streams.items():
+            if s.seconds > 0:
+                self._put(("rate", stream), s.tuples / s.seconds)
+                self._put(("tuples", stream), float(s.tuples))
+        for (leaf, columns), distinct in report.keys.items():
+            self._put(("keys", str(leaf), *columns), float(distinct))
+        for name, rows in report.outputs.items():
+            self._put(("output", name), float(rows))
+        for (stage, partition), seconds in report.stage_seconds.items():
+            self._put(("seconds", stage, str(partition)), seconds)
+        for uid, seconds in report.latency_s.items():
+            self._put(("latency", uid), seconds)
+        fresh = max(1, round(ROWS * self.alpha))
+        for leaf, report_sample in report.samples.items():
+            known = self._samples.get(leaf)
+            before = known[1] if known else Sample()
+            self._samples[leaf] = (self.at, before.pushed(report_sample, fresh))
+        self._forget()
+
+    def learn_ratio(self, key: str, ratio: float) -> None:
+        """Observed / estimated output of the join of two leaves on `key`, relative to the uncorrected estimate.
+
+        Smoothed as a logarithm, because twice too many and half as many are equally wrong.
+        """
+        self._put(("ratio", key), math.log(min(max(ratio, 1e-6), 1e6)))
+
+    def _put(self, key: tuple[str, ...], value: float) -> None:
+        if not math.isfinite(value):
+            return
+        known = self._values.get(key)
+        if known is None:
+            self._values[key] = Smoothed(value, self.alpha, self.at)
+        else:
+            known.add(value, self.alpha, self.at)
+
+    def _forget(self) -> None:
+        oldest = self.at - self.stale_s
+        self._values = {k: v for k, v in self._values.items() if v.seen >= oldest}
+        self._samples = {leaf: s for leaf, s in self._samples.items() if s[0] >= oldest}
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def rate(self, stream: str) -> float:
+        """Tuples per second."""
+        return self._get(("rate", stream), DEFAULT_RATE)
+
+    def distinct_keys(self, leaf: Leaf, columns: tuple[str, ...]) -> float:
+        """Distinct keys among one epoch's tuples.
+
+        A later occurrence of a stream falls back to the first, an unknown composite key to its parts (taken as
+        independent, and never more keys than tuples).
+        """
+        for at in (leaf, Leaf(leaf.stream)):
+            found = self._values.get(("keys", str(at), *columns))
+            if found is not None:
+                return max(1.0, found.value)
+        if len(columns) == 1:
+            return DEFAULT_KEYS
+        product = math.prod(self.distinct_keys(leaf, (c,)) for c in columns)
+        return min(product, max(self.tuples(leaf.stream), 1.0))
+
+    def tuples(self, stream: str) -> float:
+        """Tuples per epoch: what `distinct_keys` was counted over."""
+        return self._get(("tuples", stream), DEFAULT_RATE)
+
+    def ratio(self, key: str) -> float:
+        return math.exp(self._get(("ratio", key), 0.0))
+
+    def output(self, node: str) -> float | None:
+        """Observed combinations per epoch of a node of the running plan."""
+        found = self._values.get(("output", node))
+        return None if found is None else found.value
+
+    def latency(self, uid: str) -> float | None:
+        found = self._values.get(("latency", uid))
+        return None if found is None else found.value
+
+    def stage_seconds(self, stage: str) -> Mapping[int, float]:
+        return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
+
+    def rows(self, leaf: Leaf) -> int:
+        found = self._samples.get(leaf)
+        return found[1].rows if found else GUESSED_ROWS
+
+    def columns(self, leaf: Leaf) -> tuple[Mapping[str, int], int]:
+        """The sampled bits of the queries on a leaf by uid, and the number of rows; not to be kept."""
+        found = self._samples.get(leaf)
+        return (found[1].columns, found[1].rows) if found else ({}, GUESSED_ROWS)
+
+    def column(self, leaf: Leaf, uid: str, selection: str) -> int:
+        """The bits of one query on a leaf; without a sample a guess with the default selectivity."""
+        columns, rows = self.columns(leaf)
+        known = columns.get(uid)
+        return known if known is not None else guess(selection, DEFAULT_SELECTIVITY, rows)
+
+    @property
+    def confidence(self) -> float:
+        """0 without statistics, towards 1 with every report: the mean confidence of the rates."""
+        rates = [v.confidence for k, v in self._values.items() if k[0] == "rate"]
+        return sum(rates) / len(rates) if rates else 0.0
+
+    def _get(self, key: tuple[str, ...], default: float) -> float:
+        found = self._values.get(key)
+        return default if found is None else found.value
+
+    # -- copies --------------------------------------------------------------------------------------------------
+
+    def copy(self) -> StatisticsModel:
+        return StatisticsModel.from_json(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "alpha": self.alpha,
+            "stale_s": self.stale_s,
+            "version": self.version,
+            "at": self.at,
+            "values": [[list(k), v.value, v.confidence, v.seen] for k, v in sorted(self._values.items())],
+            "samples": [
+                [leaf.stream, leaf.occurrence, seen, sample.to_json()]
+                for leaf, (seen, sample) in sorted(self._samples.items(), key=lambda s: s[0])
+            ],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StatisticsModel:
+        model = StatisticsModel(data["alpha"], data["stale_s"])
+        model.version, model.at = data["version"], data["at"]
+        for key, value, confidence, seen in data["values"]:
+            model._values[tuple(key)] = Smoothed(value, confidence, seen)
+        for stream, occurrence, seen, sample in data["samples"]:
+            model._samples[Leaf(stream, occurrence)] = (seen, Sample.from_json(sample))
+        return model

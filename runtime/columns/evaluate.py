@@ -1,0 +1,178 @@
+"""Vectorised evaluation of bound expressions with SQL's three-valued logic.
+
+A result is (values, valid): `valid[i]` False means NULL. For booleans values[i] is only meaningful where valid; a row
+passes a condition when both are True (`truth`). Columns come from a callback, so the same evaluator serves the source
+operator (one stream), the sink (joined rows) and the predicate index (interval positions instead of values).
+
+String comparisons use Arrow's kernels; code point order and UTF-8 byte order are the same order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.model import expressions as ex
+from optimizer.model.types import ColumnType, common_type
+from runtime.columns.column import NUMPY_TYPES, ColumnData, decoded, from_arrow
+
+Mask = npt.NDArray[np.bool_]
+Lookup = Callable[[Any], ColumnData]
+"""Gives the values of a ColumnRef (or, at the sink, of a WindowBound or CountAll)."""
+
+_ARROW_COMPARE = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_NUMPY_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": np.equal,
+    "<>": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
+def truth(expr: ex.Expr, lookup: Lookup, rows: int) -> Mask:
+    """Rows for which the condition is TRUE (neither FALSE nor NULL)."""
+    result = evaluate(expr, lookup, rows)
+    passed = result.values.astype(bool)
+    return passed if result.valid is None else passed & result.valid
+
+
+def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
+    match expr:
+        case ex.ColumnRef() | ex.WindowBound() | ex.CountAll():
+            return lookup(expr)
+        case ex.Literal(value, type):
+            return _constant(value, type, rows)
+        case ex.Compare(op, left, right):
+            return _compare(op, evaluate(left, lookup, rows), evaluate(right, lookup, rows))
+        case ex.Arithmetic(op, left, right, type):
+            return _arithmetic(op, evaluate(left, lookup, rows), evaluate(right, lookup, rows), type)
+        case ex.Negate(operand, type):
+            inner = evaluate(operand, lookup, rows)
+            with np.errstate(over="ignore"):
+                return ColumnData(type, -inner.values.astype(NUMPY_TYPES[type]), inner.valid)
+        case ex.And(operands):
+            return _connect([evaluate(o, lookup, rows) for o in operands], decisive=False)
+        case ex.Or(operands):
+            return _connect([evaluate(o, lookup, rows) for o in operands], decisive=True)
+        case ex.Not(operand):
+            inner = evaluate(operand, lookup, rows)
+            return _boolean(~inner.values.astype(bool), inner.valid)
+        case ex.IsNull(operand):
+            return _boolean(~evaluate(operand, lookup, rows).mask, None)
+        case ex.InList(operand, values):
+            return _in_list(evaluate(operand, lookup, rows), values, rows)
+        case ex.Like(operand, pattern, escape):
+            return _like(evaluate(operand, lookup, rows), pattern, escape)
+
+
+def _boolean(values: Mask, valid: Mask | None) -> ColumnData:
+    return ColumnData(ColumnType.BOOLEAN, values.astype(np.uint8), valid)
+
+
+def _constant(value: ex.Value, type: ColumnType, rows: int) -> ColumnData:
+    if value is None:
+        dictionary = pa.array([""], pa.string()) if type is ColumnType.STRING else None
+        return ColumnData(type, np.zeros(rows, NUMPY_TYPES[type]), np.zeros(rows, bool), dictionary)
+    if type is ColumnType.STRING:
+        return ColumnData(type, np.zeros(rows, np.int32), None, pa.array([value], pa.string()))
+    return ColumnData(type, np.full(rows, value, NUMPY_TYPES[type]))
+
+
+def _both_valid(a: ColumnData, b: ColumnData) -> Mask | None:
+    if a.valid is None:
+        return b.valid
+    return a.valid if b.valid is None else a.valid & b.valid
+
+
+def _widened(column: ColumnData, other: ColumnType) -> npt.NDArray[Any]:
+    shared = common_type(column.type, other)
+    return column.values if shared is None else column.values.astype(NUMPY_TYPES[shared], copy=False)
+
+
+def _compare(op: str, a: ColumnData, b: ColumnData) -> ColumnData:
+    if a.type is ColumnType.STRING:
+        result = from_arrow(_ARROW_COMPARE[op](decoded(a), decoded(b)), ColumnType.BOOLEAN)
+        return _boolean(result.values.astype(bool), result.valid)
+    return _boolean(_NUMPY_COMPARE[op](_widened(a, b.type), _widened(b, a.type)), _both_valid(a, b))
+
+
+def _arithmetic(op: str, a: ColumnData, b: ColumnData, type: ColumnType) -> ColumnData:
+    dtype = NUMPY_TYPES[type]
+    x, y = a.values.astype(dtype, copy=False), b.values.astype(dtype, copy=False)
+    valid = _both_valid(a, b)
+    with np.errstate(all="ignore"):
+        if op in ("+", "-", "*"):
+            values = x + y if op == "+" else x - y if op == "-" else x * y
+            return ColumnData(type, values, valid)
+        if type is ColumnType.DOUBLE:
+            return ColumnData(type, x / y if op == "/" else np.fmod(x, y), valid)
+        zero = y == 0
+        safe = np.where(zero, dtype(1), y)
+        # numpy floors and we truncate; -1 is handled apart because MIN / -1 has no representation and wraps
+        minus = safe == -1
+        divisor = np.where(minus, dtype(1), safe)
+        remainder = np.fmod(x, divisor)
+        if op == "%":
+            values = np.where(minus, dtype(0), remainder)
+        else:
+            values = np.where(minus, -x, (x - remainder) // divisor)
+        defined = ~zero if valid is None else valid & ~zero
+        return ColumnData(type, values.astype(dtype), None if defined.all() else defined)
+
+
+def _connect(parts: list[ColumnData], decisive: bool) -> ColumnData:
+    """AND (FALSE decides) or OR (TRUE decides): one decisive operand settles it, else NULL is contagious."""
+    settled = np.zeros(len(parts[0]), bool)
+    unknown = np.zeros(len(parts[0]), bool)
+    for p in parts:
+        settled |= p.mask & (p.values.astype(bool) == decisive)
+        unknown |= ~p.mask
+    unknown &= ~settled
+    return _boolean(settled if decisive else ~settled, None if not unknown.any() else ~unknown)
+
+
+def _in_list(operand: ColumnData, values: tuple[ex.Literal, ...], rows: int) -> ColumnData:
+    hit = np.zeros(rows, bool)
+    for literal in values:
+        if literal.value is not None:
+            hit |= _compare("=", operand, _constant(literal.value, literal.type, rows)).values.astype(bool)
+    valid = operand.mask
+    if any(v.value is None for v in values):
+        valid = valid & hit
+    return _boolean(hit & operand.mask, None if valid.all() else valid)
+
+
+def _like(operand: ColumnData, pattern: str, escape: str | None) -> ColumnData:
+    matcher = re.compile(like_regex(pattern, escape), re.DOTALL)
+    assert operand.dictionary is not None
+    matches = np.array([matcher.fullmatch(text.as_py()) is not None for text in operand.dictionary], bool)
+    hit = matches[operand.values] if len(matches) else np.zeros(len(operand), bool)
+    return _boolean(hit, operand.valid)
+
+
+def like_regex(pattern: str, escape: str | None) -> str:
+    out, at = [], 0
+    while at < len(pattern):
+        c = pattern[at]
+        if escape is not None and c == escape and at + 1 < len(pattern):
+            at += 1
+            out.append(re.escape(pattern[at]))
+        else:
+            out.append(".*" if c == "%" else "." if c == "_" else re.escape(c))
+        at += 1
+    return "".join(out)

@@ -1,0 +1,204 @@
+"""From tuples to query sets, at a cost that does not grow with the number of queries.
+
+Evaluating hundreds of WHERE clauses one by one is the trap. Instead, per column, the constants of all queries'
+conditions on that column are sorted; between and at them lie elementary intervals inside which no condition changes
+its value. Each interval (and NULL) has one precomputed bitset of the queries whose conditions on this column are TRUE
+there. A tuple then costs one binary search per column and one AND per 64 queries.
+
+Why it is right: a condition built from comparisons of one column with constants, IN, IS NULL, AND, OR, NOT depends only
+on the position of the value among the constants. Position 2i+1 is "equal to constant i", position 2i lies below it. So
+the very same expression, with the column replaced by positions and constants by their positions, is evaluated once
+on all positions by the ordinary evaluator; no second interpretation of SQL exists.
+
+For STRING columns any condition on that column alone (LIKE too) is evaluated on the dictionary, once per distinct
+text. What does not fit (several columns, arithmetic) is evaluated tuple by tuple, vectorised, and clears bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from optimizer.model import expressions as ex
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
+from runtime.columns.evaluate import truth
+
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One query's condition on a stream; None selects everything."""
+
+    slot: int
+    condition: ex.Expr | None
+
+
+class PredicateIndex:
+    """Compiled selections of one stream. `query_sets` may be called for any number of batches."""
+
+    def __init__(self, selections: Sequence[Selection], words: int) -> None:
+        self.words = words
+        self.all = np.zeros(words, np.uint64)
+        ordered: dict[str, list[tuple[int, ex.Expr]]] = {}
+        texts: dict[str, list[tuple[int, ex.Expr]]] = {}
+        self.rest: list[tuple[int, ex.Expr]] = []
+        for s in selections:
+            _set(self.all, s.slot)
+            for c in ex.conjuncts(s.condition) if s.condition is not None else ():
+                columns = {r.column: r.type for r in ex.columns_of(c)}
+                if len(columns) == 1 and next(iter(columns.values())) is ColumnType.STRING:
+                    texts.setdefault(next(iter(columns)), []).append((s.slot, c))
+                elif len(columns) == 1 and _positional(c):
+                    ordered.setdefault(next(iter(columns)), []).append((s.slot, c))
+                else:
+                    self.rest.append((s.slot, c))
+        self.texts = texts
+        self.ordered = {name: _Intervals(conditions, self.all) for name, conditions in ordered.items()}
+
+    def query_sets(self, column: Callable[[str], ColumnData], rows: int) -> U64:
+        """One bitset row per tuple: the queries whose selection it passes."""
+        sets = np.tile(self.all, (rows, 1))
+        if rows == 0:
+            return sets
+        for name, intervals in self.ordered.items():
+            _and_gather(sets, intervals.table, intervals.locate(column(name)))
+        for name, conditions in self.texts.items():
+            _and_gather(sets, *self._by_text(column(name), conditions))
+        for slot, condition in self.rest:
+            failed = ~truth(condition, lambda ref: column(ref.column), rows)
+            sets[failed, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+        return sets
+
+    def _by_text(self, data: ColumnData, conditions: list[tuple[int, ex.Expr]]) -> tuple[U64, npt.NDArray[np.int64]]:
+        """Table over the dictionary (last entry: NULL), and each tuple's place in it."""
+        size = len(data.dictionary) if data.dictionary is not None else 0
+        codes = np.append(np.arange(size, dtype=np.int32), np.int32(0))
+        known = np.append(np.ones(size, bool), False)
+        texts = ColumnData(ColumnType.STRING, codes, known, data.dictionary if size else pa.array([""], pa.string()))
+        table = _table(conditions, self.all, lambda _: texts, size + 1)
+        places = data.values.astype(np.int64)
+        return table, places if data.valid is None else np.where(data.valid, places, size)
+
+
+class _Intervals:
+    """Elementary intervals of one ordered column and their bitsets; the last table row stands for NULL."""
+
+    def __init__(self, conditions: list[tuple[int, ex.Expr]], everyone: U64) -> None:
+        literals = [lit for _, c in conditions for lit in _literals(c) if lit.value is not None]
+        kind = next(r.type for _, c in conditions for r in ex.columns_of(c))
+        as_double = kind is ColumnType.DOUBLE
+        self.dtype = np.float64 if as_double else np.int64
+        values = np.array([lit.value for lit in literals], self.dtype)
+        self.bounds = np.unique(values[~np.isnan(values)] if as_double else values)
+        size = 2 * len(self.bounds) + 1
+        positions = np.append(np.arange(size, dtype=np.int64), 0)
+        known = np.append(np.ones(size, bool), False)
+        data = ColumnData(ColumnType.BIGINT, positions, known)
+        placed = [(slot, _replace(c, self.bounds)) for slot, c in conditions]
+        self.table = _table(placed, everyone, lambda _: data, size + 1)
+        self.null = size
+        # NaN compares unequal to everything: FALSE for all but <>, which is what lying in no interval would mean.
+        # It is evaluated for real, once, as one more row.
+        nan = ColumnData(ColumnType.DOUBLE, np.array([np.nan]))
+        self.table = np.vstack([self.table, _table(conditions, everyone, lambda _: nan, 1)])
+        self.nan = size + 1
+
+    def locate(self, data: ColumnData) -> npt.NDArray[np.int64]:
+        values = data.values.astype(self.dtype, copy=False)
+        below = np.searchsorted(self.bounds, values, "left")
+        places = below + np.searchsorted(self.bounds, values, "right")
+        if self.dtype is np.float64:
+            places = np.where(np.isnan(values), self.nan, places)
+        return places if data.valid is None else np.where(data.valid, places, self.null)
+
+
+def _set(words: U64, slot: int) -> None:
+    words[slot >> 6] |= np.uint64(1 << (slot & 63))
+
+
+def _table(
+    conditions: list[tuple[int, ex.Expr]],
+    everyone: U64,
+    lookup: Callable[[ex.ColumnRef], ColumnData],
+    rows: int,
+) -> U64:
+    table = np.tile(everyone, (rows, 1))
+    for slot, condition in conditions:
+        failed = ~truth(condition, lookup, rows)
+        table[failed, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+    return table
+
+
+def _positional(expr: ex.Expr) -> bool:
+    """Does the value of `expr` depend only on where its one column stands among constants?"""
+    match expr:
+        case ex.And(operands) | ex.Or(operands):
+            return all(_positional(o) for o in operands)
+        case ex.Not(operand):
+            return _positional(operand)
+        case ex.IsNull(operand):
+            return isinstance(operand, ex.ColumnRef)
+        case ex.InList(operand, values):
+            return isinstance(operand, ex.ColumnRef) and all(_same_scale(operand, v) for v in values)
+        case ex.Compare(_, ex.ColumnRef() as column, ex.Literal() as constant):
+            return _same_scale(column, constant)
+        case ex.Compare(_, ex.Literal() as constant, ex.ColumnRef() as column):
+            return _same_scale(column, constant)
+        case _:
+            return False
+
+
+def _same_scale(column: ex.ColumnRef, constant: ex.Literal) -> bool:
+    """An integer column against a DOUBLE constant compares as DOUBLE, which would blur its other constants. NaN has no
+    place among constants at all."""
+    if constant.value != constant.value:
+        return False
+    return column.type is ColumnType.DOUBLE or constant.type is not ColumnType.DOUBLE
+
+
+def _literals(expr: ex.Expr) -> list[ex.Literal]:
+    if isinstance(expr, ex.Literal):
+        return [expr]
+    own = list(expr.values) if isinstance(expr, ex.InList) else []
+    return own + [lit for child in ex.children(expr) for lit in _literals(child)]
+
+
+def _replace(expr: ex.Expr, bounds: npt.NDArray[np.generic]) -> ex.Expr:
+    """The expression over positions: constant number i becomes 2i + 1."""
+    match expr:
+        case ex.Literal(value, _):
+            if value is None:
+                return ex.Literal(None, ColumnType.BIGINT)
+            return ex.Literal(2 * int(np.searchsorted(bounds, value, "left")) + 1, ColumnType.BIGINT)
+        case ex.ColumnRef(alias, column, _):
+            return ex.ColumnRef(alias, column, ColumnType.BIGINT)
+        case ex.And(operands):
+            return ex.And(tuple(_replace(o, bounds) for o in operands))
+        case ex.Or(operands):
+            return ex.Or(tuple(_replace(o, bounds) for o in operands))
+        case ex.Not(operand):
+            return ex.Not(_replace(operand, bounds))
+        case ex.IsNull(operand):
+            return ex.IsNull(_replace(operand, bounds))
+        case ex.InList(operand, values):
+            placed = tuple(_replace(v, bounds) for v in values)
+            return ex.InList(_replace(operand, bounds), tuple(v for v in placed if isinstance(v, ex.Literal)))
+        case ex.Compare(op, left, right):
+            return ex.Compare(op, _replace(left, bounds), _replace(right, bounds))
+        case _:
+            raise TypeError(type(expr).__name__)
+
+
+@nb.njit(cache=True, nogil=True)
+def _and_gather(sets: U64, table: U64, places: npt.NDArray[np.int64]) -> None:
+    for i in range(sets.shape[0]):
+        p = places[i]
+        for w in range(sets.shape[1]):
+            sets[i, w] &= table[p, w]

@@ -1,0 +1,119 @@
+"""COUNT(*) queries between the tasks that count and the log that delivers: which windows close, with which number.
+
+Tasks report how many combinations they found per query and window; an epoch's commit record carries the sums. The
+state keeps, per window that can still change, the number so far and how often it was delivered:
+
+    the query's watermark reaches the end of a window   ->  its row, revision 0
+    a tuple accepted late adds to a closed window       ->  its row again, revision one higher (once per epoch)
+
+A window that has no combination has no row. `settle` is a pure function of the state before the epoch and of what the
+epoch brought. It is used twice: before the commit, to write the rows that the commit record lists, and when the commit
+is handled, to bring the state up to date; so after a crash the same epoch closes the same windows with the same
+numbers. A window is forgotten when no accepted tuple can reach it any more (retention.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from optimizer.model import expressions as ex
+from optimizer.model.plan import RunningQuery
+from optimizer.model.query import JoinQuery
+from optimizer.model.types import ColumnType
+from runtime.columns.column import ColumnData
+from runtime.columns.evaluate import evaluate
+from runtime.control.state import Counts, State, StreamState, query_watermark
+from runtime.results.factorized import BOUNDS
+from runtime.results.segment import Delivered, SegmentWriter
+
+REVISION = "revision"
+
+Deltas = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+"""(query, ((start of window, combinations), ...)) as the commit record has them, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    start: int
+    revision: int
+    count: int
+
+
+def summed(reports: Iterable[Mapping[str, Mapping[int, int]]]) -> Deltas:
+    """What all tasks of an epoch found, added up."""
+    total: dict[str, dict[int, int]] = {}
+    for report in reports:
+        for uid, windows in report.items():
+            mine = total.setdefault(uid, {})
+            for start, count in windows.items():
+                mine[start] = mine.get(start, 0) + count
+    return tuple((uid, tuple(sorted(windows.items()))) for uid, windows in sorted(total.items()))
+
+
+def settle(
+    state: State, streams: Mapping[str, StreamState], deltas: Deltas
+) -> tuple[Counts, dict[str, tuple[Closed, ...]]]:
+    """The counts after an epoch that left the streams as in `streams`, and the rows to deliver, per query."""
+    new = dict(deltas)
+    counts: Counts = {}
+    rows: dict[str, tuple[Closed, ...]] = {}
+    for uid, query in state.running().items():
+        added = dict(new.get(uid, ()))
+        kept = state.counts.get(uid, {})
+        if not (added or kept):
+            continue
+        watermark, size = query_watermark(streams, query), query.query.window.size_ms
+        mine, closed = dict(kept), []
+        for start in sorted(kept.keys() | added.keys()):
+            count, delivered = kept.get(start, (0, 0))
+            count += added.get(start, 0)
+            reached = watermark is not None and start + size <= watermark
+            if (delivered and start in added) or (not delivered and reached):
+                closed.append(Closed(start, delivered, count))
+                delivered += 1
+            mine[start] = (count, delivered)
+        counts[uid] = mine
+        if closed:
+            rows[uid] = tuple(closed)
+    return counts, rows
+
+
+def forget(counts: Counts, floors: Mapping[str, int]) -> Counts:
+    """Without the windows before each query's first window still alive."""
+    kept = {
+        uid: {start: number for start, number in mine.items() if uid not in floors or start >= floors[uid]}
+        for uid, mine in counts.items()
+    }
+    return {uid: mine for uid, mine in kept.items() if mine}
+
+
+def write(
+    rows: Mapping[str, tuple[Closed, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
+) -> Delivered | None:
+    for uid, closed in rows.items():
+        to.append(uid, count_batch(queries[uid].query, closed))
+    return to.finish()
+
+
+def count_batch(query: JoinQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
+    """window_start, window_end, revision, then the outputs; a selected window bound keeps its one column."""
+    starts = np.array([c.start for c in closed], np.int64)
+    values = {
+        BOUNDS[0]: ColumnData(ColumnType.TIMESTAMP, starts),
+        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, starts + query.window.size_ms),
+    }
+    count = ColumnData(ColumnType.BIGINT, np.array([c.count for c in closed], np.int64))
+
+    def lookup(expr: ex.WindowBound | ex.CountAll) -> ColumnData:
+        return count if isinstance(expr, ex.CountAll) else values[expr.which]
+
+    columns = {name: column.to_arrow() for name, column in values.items()}
+    columns[REVISION] = pa.array([c.revision for c in closed], pa.int32())
+    for output in query.outputs:
+        if output.name not in columns:
+            columns[output.name] = evaluate(output.expr, lookup, len(closed)).to_arrow()
+    return pa.RecordBatch.from_pydict(columns)

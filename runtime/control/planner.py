@@ -1,0 +1,174 @@
+"""The optimizer beside the engine: statistics in after every epoch, plans out when asked.
+
+Everything here may be lost in a crash: plans live in the log, and statistics come back with the next epochs. So the
+planner is not part of the coordinator's state, and nothing it remembers decides what a query returns.
+
+Three ways to share (`sharing`): `cost` is the paper's optimizer. `off` gives every query a group, a scan and indexes
+of its own, and `astream` puts everything into one group and opens joined lists at once, as the predecessor of AJoin
+did; both exist to be measured against, and neither is ever re-optimized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from optimizer.errors import InvalidRequest
+from optimizer.model.plan import Leaf, Plan, RunningQuery
+from optimizer.optimize import CostBasedOptimizer, OptimizerConfig, Proposal
+from optimizer.policy.scaling import Decision, Load
+from optimizer.search.estimate import Estimate
+from optimizer.search.forced import force_groups
+from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.samples import QuerySetSample
+from runtime.operators.join import JoinReport
+from runtime.operators.source import SourceReport
+
+Sharing = Literal["cost", "off", "astream"]
+
+
+class Planner:
+    """Owned by the engine's thread."""
+
+    def __init__(self, sharing: Sharing = "cost", config: OptimizerConfig | None = None) -> None:
+        self.sharing = sharing
+        self.optimizer = CostBasedOptimizer(config)
+        self.statistics = StatisticsModel()
+        self.proposed: Proposal | None = None
+        """The latest one that was no dry run."""
+        self._busy: dict[int, float] = {}
+        self._epoch_seconds = 0.0
+        self._at: float | None = None
+        self._observed: Mapping[str, float] = {}
+
+    # -- plans ----------------------------------------------------------------------------------------------------
+
+    def create_delete(
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        created: Sequence[RunningQuery],
+        deleted: Sequence[str],
+    ) -> Plan:
+        """The plan after creations and deletions, without looking at cost (the paper's step 1)."""
+        new = self.optimizer.create_delete(plan, queries, created, deleted, self.statistics)
+        if self.sharing == "cost" or not created:
+            return new
+        groups = {rq.uid: 0 for rq in created}
+        if self.sharing == "off":
+            free = (g for g in range(len(new.placements) + len(created) + 1) if g not in plan.groups)
+            groups = {rq.uid: next(free) for rq in created}
+        known = {rq.uid: rq for rq in created} | dict(queries)
+        moved = force_groups(new, known, groups)
+        return replace(moved, version=new.version)
+
+    def optimize(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, *, force: bool) -> Proposal:
+        self.proposed = self._propose(plan, queries, mode, force=force, dry_run=False)
+        return self.proposed
+
+    def dry_run(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str) -> Proposal:
+        """What `optimize` would propose now; nothing is remembered."""
+        return self._propose(plan, queries, mode, force=False, dry_run=True)
+
+    def _propose(
+        self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, *, force: bool, dry_run: bool
+    ) -> Proposal:
+        if self.sharing != "cost":
+            reason = f"sharing is {self.sharing!r}: plans are never optimized"
+            return Proposal(plan, 0.0, 0.0, 0.0, (reason,), False, plan, "full")
+        if mode == "full":
+            return self.optimizer.optimize(plan, queries, self.statistics, "full", force, dry_run)
+        if mode == "incremental":
+            return self.optimizer.optimize(plan, queries, self.statistics, "incremental", force, dry_run)
+        raise InvalidRequest(
+            f"there is no optimization mode {mode!r}", reason="INVALID_MODE", hint="use full or incremental"
+        )
+
+    def rescale(self, plan: Plan, cores: int) -> tuple[Plan, Decision]:
+        """The partition function that the last epochs' load asks for."""
+        seconds = max(self._epoch_seconds, 1e-9)
+        latency = {p.uid: self.statistics.latency(p.uid) or 0.0 for p in plan.placements}
+        load = Load({p: busy / seconds for p, busy in self._busy.items()}, cores, latency)
+        return self.optimizer.rescale(plan, load)
+
+    def estimate(self, plan: Plan, queries: Mapping[str, RunningQuery]) -> Estimate:
+        return self.optimizer.estimate(plan, queries, self.statistics)
+
+    # -- statistics -----------------------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        sources: Sequence[SourceReport],
+        joins: Sequence[JoinReport],
+        at: float,
+        seconds: float,
+    ) -> None:
+        """One epoch that ran with `plan` and took `seconds`; `at` never goes back."""
+        busy: dict[int, float] = {}
+        for j in joins:
+            busy[j.partition] = busy.get(j.partition, 0.0) + j.join_seconds + j.sink_seconds
+        self._busy, self._epoch_seconds = busy, seconds
+        period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
+        self._at = at
+        report = _report(plan, sources, joins, busy, at, period, seconds)
+        self._observed = {name: found / period for name, found in report.outputs.items()}
+        self.optimizer.observe(self.statistics, report, plan, queries)
+
+    def observed(self) -> Mapping[str, float]:
+        """Combinations a second that each join found in the last epoch, by node name."""
+        return self._observed
+
+
+def _report(
+    plan: Plan,
+    sources: Sequence[SourceReport],
+    joins: Sequence[JoinReport],
+    busy: Mapping[int, float],
+    at: float,
+    period: float,
+    seconds: float,
+) -> EpochStatistics:
+    """`period`: the time over which the epoch's tuples arrived; `seconds`: how long they took."""
+    tuples: dict[str, int] = {}
+    distinct: dict[tuple[Leaf, tuple[str, ...]], float] = {}
+    for r in sources:
+        tuples[r.stream] = tuples.get(r.stream, 0) + r.tuples
+        for key, count in r.distinct.items():
+            distinct[key] = max(distinct.get(key, 0.0), float(count))
+    outputs: dict[str, float] = {}
+    for j in joins:
+        for node, count in j.matches.items():
+            outputs[node] = outputs.get(node, 0.0) + count
+    return EpochStatistics(
+        at,
+        {stream: StreamStatistics(count, period) for stream, count in tuples.items()},
+        _samples(plan, sources),
+        distinct,
+        outputs,
+        {("join", partition): spent for partition, spent in busy.items()},
+        {p.uid: seconds for p in plan.placements},
+    )
+
+
+def _samples(plan: Plan, sources: Sequence[SourceReport]) -> dict[Leaf, QuerySetSample]:
+    """Per leaf, one bit column per query: the groups' samples are of the same tuples and stand side by side."""
+    uids: dict[Leaf, list[str]] = {}
+    rows: dict[Leaf, list[np.ndarray[tuple[int, int], np.dtype[np.uint8]]]] = {}
+    for r in sources:
+        blocks: dict[Leaf, list[np.ndarray[tuple[int, int], np.dtype[np.uint8]]]] = {}
+        names: dict[Leaf, list[str]] = {}
+        for (leaf, group), sets in sorted(r.samples.items(), key=lambda item: item[0]):
+            members = [p for p in plan.groups.get(group, ()) if leaf in p.root.leaves]
+            bits = np.unpackbits(sets.view(np.uint8), axis=1, bitorder="little")
+            blocks.setdefault(leaf, []).append(bits[:, [p.slot for p in members]])
+            names.setdefault(leaf, []).extend(p.uid for p in members)
+        for leaf, parts in blocks.items():
+            uids.setdefault(leaf, names[leaf])
+            if uids[leaf] == names[leaf]:
+                rows.setdefault(leaf, []).append(np.hstack(parts))
+    return {leaf: QuerySetSample(tuple(uids[leaf]), np.vstack(blocks)) for leaf, blocks in rows.items()}

@@ -1,0 +1,33 @@
+"""How an engine is to run: fixed for as long as it is open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from optimizer.cost.model import Weights
+from runtime.control.planner import Sharing
+from runtime.exchange.by_value import Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`partitions` counts for a new state directory; later it is part of the plan. `snapshot_every`: log records."""
+
+    partitions: int = 2
+    retention_epochs: int = 10_000
+    retention_bytes: int = 1 << 30
+    snapshot_every: int = 500
+    allowed_roots: tuple[Path, ...] = ()
+    sharing: Sharing = "cost"
+    pipelined: bool = True
+    exchange: Exchange = "reference"
+    """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
+    weights: Weights | None = None
+    """Of the cost model; measured once per machine with `runtime.machine.calibrate`, or the defaults."""
+    durable: str | None = None
+    """URI or path of the durable tier; None: the state directory is all there is."""
+    fast_bytes: int | None = None
+    """With a durable tier: bytes of buckets, and of results, that the state directory keeps."""
+    max_cost: float | None = None
+    """Estimated cost a second (as `explain` tells it) above which new queries are refused."""

@@ -1,0 +1,93 @@
+"""The cost model's weights for this machine: a second of measuring with the real kernels, once, then read from a file.
+
+Each probe of `optimizer.cost.calibration` is run with the kernels that epochs use, on random keys: index both sides,
+intersect them, carry the items on (a re-indexed result), open the pairs (materialization). The best of a few
+repetitions counts, because everything that disturbs a measurement makes it longer.
+
+The file is named after the machine's properties; on another machine, or with another numpy or numba, it is measured
+again. A file that cannot be read is as good as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import numpy as np
+
+from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json
+from runtime.kernels import csr, expand, hashing
+from runtime.kernels.intersect import intersect
+from runtime.kernels.warm import warm_up
+
+REPETITIONS = 3
+ALL = np.array([0xFFFF_FFFF_FFFF_FFFF], np.uint64)
+HOUR = np.array([3_600_000], np.int64)
+
+
+def calibrated(directory: Path, clock: Callable[[], float]) -> Calibration:
+    """Weights in seconds for this machine. `clock` counts seconds, e.g. time.perf_counter."""
+    path = directory / f"calibration-{machine_key(machine_facts())}.json"
+    try:
+        known = from_json(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        known = None
+    if known is not None:
+        return known
+    warm_up()
+    found = calibrate(lambda work: measure(work, clock))
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}.tmp")
+    fresh.write_text(json.dumps(to_json(found)))
+    fresh.replace(path)
+    return found
+
+
+def machine_facts() -> dict[str, object]:
+    return {
+        "machine": platform.machine(),
+        "processor": platform.processor(),
+        "node": platform.node(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def measure(work: Work, clock: Callable[[], float], repetitions: int = REPETITIONS) -> float:
+    """The seconds one probe takes with the kernels."""
+    rng = np.random.Generator(np.random.PCG64(7))
+    n, keys = int(work.tuples) // 2, max(int(work.keys), 1)
+    columns = [rng.integers(0, keys, n) for _ in range(2)]
+    best = float("inf")
+    for _ in range(repetitions):
+        begin = clock()
+        _run(columns, expand_pairs=work.combinations > 0, carry_on=work.exchanged > 0)
+        best = min(best, clock() - begin)
+    return best
+
+
+def _run(columns: list[np.ndarray[tuple[int], np.dtype[np.int64]]], *, expand_pairs: bool, carry_on: bool) -> None:
+    n = len(columns[0])
+    sets = np.full((n, 1), ALL[0], np.uint64)
+    slices = np.zeros(n, np.int64)
+    items = np.arange(n)
+    left, right = (csr.build(items, hashing.hash_integers(c), slices, slices, sets) for c in columns)
+    sides = [(s.hashes, s.lo, s.hi, s.query_sets, 0, len(s.hashes)) for s in (left, right)]
+    l, r, pair_sets = intersect(*sides[0], *sides[1], ALL, HOUR, HOUR, ALL[None, :])
+    if carry_on:
+        _, moved, moved_sets = expand.carry(l, pair_sets, left.order, left.offsets, sets, 0, n)
+        at = np.zeros(len(moved), np.int64)
+        csr.build(np.arange(len(moved)), hashing.hash_integers(columns[0][moved] * 31), at, at, moved_sets)
+    if expand_pairs:
+        total = int(expand.count_pairs(l, left.offsets, 0, n, r, right.offsets).sum())
+        found = expand.pairs(
+            l, left.order, left.offsets, sets, 0, n, r, right.order, right.offsets, sets, pair_sets, total
+        )
+        for column, rows in zip(columns, found[1:3], strict=True):
+            column[rows]  # the values of the result rows

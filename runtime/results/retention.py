@@ -1,0 +1,65 @@
+"""Which results have been kept long enough.
+
+The oldest epochs go when there are more epochs, or more bytes, than retention allows; those of the newest epoch stay,
+or nobody could ever read them. That an epoch's results are gone is in the log before its files are removed
+(`ResultsExpired`): a reader with an older cursor is told what it missed, whatever dies in between, and a file that is
+listed and not there is damage and nothing else.
+
+Every such record costs a write to the log, so when some must go, a few more go with them: up to a sixteenth of what
+retention allows, at most `TOGETHER` epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from runtime.control.events import ResultsExpired
+from runtime.control.state import QueryRecord
+from runtime.results.segment import Segment, SegmentIndex
+
+TOGETHER = 32
+SHARE = 16
+LAST = (1 << 31) - 1
+"""Of a sequence that is not known."""
+
+
+def expiring(
+    segments: Mapping[int, Sequence[Segment]], epoch: int, most_epochs: int, most_bytes: int
+) -> tuple[int, ...]:
+    """Epochs whose results go now."""
+    total = sum(x.bytes for found in segments.values() for x in found)
+    gone: list[int] = []
+    for e in sorted(segments):
+        spare = SHARE if gone and len(gone) < TOGETHER else 0
+        few = most_epochs - (most_epochs // spare if spare else 0)
+        little = most_bytes - (most_bytes // spare if spare else 0)
+        if e > epoch - few and (total <= little or e == epoch):
+            break
+        total -= sum(x.bytes for x in segments[e])
+        gone.append(e)
+    return tuple(gone)
+
+
+def expired(
+    epochs: Sequence[int],
+    indexes: Callable[[int], Iterable[SegmentIndex] | None],
+    queries: Mapping[str, QueryRecord],
+) -> ResultsExpired:
+    """`indexes`: of an epoch's segments; None when they are damaged: then every query that may have had rows in the
+    epoch counts as having had some, because a gap must not pass in silence."""
+    last: dict[str, tuple[int, int]] = {}
+    for epoch in sorted(epochs, reverse=True):
+        found = indexes(epoch)
+        batches: dict[str, int] = {}
+        if found is None:
+            batches = {
+                uid: LAST + 1
+                for uid, r in queries.items()
+                if r.epoch <= epoch and r.last is not None and r.last.epoch >= epoch
+            }
+        for index in found or ():
+            for uid, (_, count) in index.queries().items():
+                batches[uid] = batches.get(uid, 0) + count
+        for uid, count in batches.items():
+            last.setdefault(uid, (epoch, count - 1))
+    return ResultsExpired(tuple(sorted(epochs)), tuple((uid, *place) for uid, place in last.items()))

@@ -1,0 +1,186 @@
+"""Segments of the result log: one file per task, in it one Arrow stream per query and flush, at its end their index.
+
+A segment appears by rename and counts only once the epoch's commit lists it. Where tasks see no directory it is
+built in memory and goes back with the task's answer.
+
+The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
+task wrote are never shown to anybody, and what the platform remembers of an epoch does not grow with its queries: a
+thousand of them, over ten thousand epochs, would fill the driver's memory and every snapshot.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from runtime.buckets.checked import Checksum, checksum
+from runtime.crashpoints import reach
+from runtime.exchange.outbox import post
+
+SMALL = 1 << 18
+"""Bytes, about, below which rows are better copied once than written piece by piece."""
+
+END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of an Arrow stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """`rows` rows of one query, as an Arrow stream at [offset, offset + length) of the segment."""
+
+    uid: str
+    offset: int
+    length: int
+    rows: int
+    checksum: int
+
+    def matches(self, data: Any) -> bool:
+        """Are these bytes, read at its place, what was written?"""
+        return len(data) == self.length and checksum(data) == self.checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The last `index` of its `bytes` are the index, with this checksum; `rows` of all queries."""
+
+    file: str
+    bytes: int
+    index: int
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A segment, and per query how many rows are in it, in how many streams."""
+
+    segment: Segment
+    queries: Mapping[str, tuple[int, int]]
+
+
+class SegmentIndex:
+    """The entries of a segment, in the order in which they were written."""
+
+    def __init__(self, entries: Sequence[SegmentEntry]) -> None:
+        self.entries = tuple(entries)
+        self._by_query: dict[str, list[SegmentEntry]] = {}
+        for entry in self.entries:
+            self._by_query.setdefault(entry.uid, []).append(entry)
+
+    def of(self, uid: str) -> Sequence[SegmentEntry]:
+        return self._by_query.get(uid, ())
+
+    def queries(self) -> dict[str, tuple[int, int]]:
+        """As in `Delivered`."""
+        return {uid: (sum(e.rows for e in mine), len(mine)) for uid, mine in self._by_query.items()}
+
+    def __iter__(self) -> Iterator[SegmentEntry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_bytes(self) -> bytes:
+        columns = zip(*((e.uid, e.offset, e.length, e.rows, e.checksum) for e in self.entries), strict=True)
+        return json.dumps(list(columns), separators=(",", ":")).encode()
+
+    @staticmethod
+    def of_bytes(data: Any, segment: Segment) -> SegmentIndex | None:
+        """None: these bytes, read from the segment's end, are not what was written."""
+        if len(data) != segment.index or checksum(data) != segment.checksum:
+            return None
+        return SegmentIndex([SegmentEntry(*row) for row in zip(*json.loads(bytes(data)), strict=True)])
+
+
+class Summed:
+    """Passes on what is written and sums it up on the way: the rows are touched once more, but not copied."""
+
+    closed = False
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._sum = out, Checksum()
+        self.length = 0
+
+    def write(self, data: Any) -> int:
+        self._sum.update(data)
+        self.length += len(data)
+        return self._out.write(data)
+
+    def digest(self) -> int:
+        return self._sum.digest()
+
+    def flush(self) -> None:
+        """The file behind is flushed when it is closed."""
+
+    def close(self) -> None:
+        """Somebody else's file."""
+
+
+class SegmentWriter:
+    """Opens its file with the first row, so that a task without rows leaves nothing behind.
+
+    `directory` None: there is no file, the segment is posted.
+    """
+
+    def __init__(self, directory: str | None, name: str) -> None:
+        self._name = name
+        self._path = None if directory is None else Path(directory) / name
+        self._file: BinaryIO | None = None
+        self._entries: list[SegmentEntry] = []
+        self._schema: tuple[pa.Schema, bytes] | None = None
+
+    def append(self, uid: str, batch: pa.RecordBatch, rows: int | None = None) -> None:
+        """`rows`: how many rows the batch stands for, if it is not one each."""
+        if self._file is None:
+            self._file = self._open()
+        at, count = self._file.tell(), batch.num_rows if rows is None else rows
+        if 8 * batch.num_rows * batch.num_columns < SMALL:
+            data = b"".join((self._head(batch.schema), batch.serialize(), END))
+            self._file.write(data)
+            self._entries.append(SegmentEntry(uid, at, len(data), count, checksum(data)))
+            return
+        summed = Summed(self._file)
+        with pa.PythonFile(summed, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+            stream.write_batch(batch)
+        self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
+
+    def _head(self, schema: pa.Schema) -> bytes:
+        """How a stream begins. Neighbours mostly have the same columns."""
+        if self._schema is None or not self._schema[0].equals(schema, check_metadata=True):
+            self._schema = schema, schema.serialize().to_pybytes()
+        return self._schema[1]
+
+    def finish(self) -> Delivered | None:
+        if self._file is None:
+            return None
+        index = SegmentIndex(self._entries)
+        tail = index.to_bytes()
+        self._file.write(tail)
+        size = self._file.tell()
+        if self._path is None:
+            assert isinstance(self._file, io.BytesIO)
+            post("segment", self._name, self._file.getvalue())
+        else:
+            self._file.close()
+            reach("segment.written")
+            os.replace(self._temporary(self._path), self._path)
+            reach("segment.renamed")
+        segment = Segment(self._name, size, len(tail), sum(e.rows for e in self._entries), checksum(tail))
+        return Delivered(segment, index.queries())
+
+    def _open(self) -> BinaryIO:
+        if self._path is None:
+            return io.BytesIO()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return open(self._temporary(self._path), "wb")
+
+    @staticmethod
+    def _temporary(path: Path) -> Path:
+        return path.with_name(f".{path.name}.{os.getpid()}.tmp")

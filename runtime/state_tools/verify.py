@@ -1,0 +1,208 @@
+"""Is a state directory whole? `ajoin state verify` reads everything the log lists and names what is wrong.
+
+Nothing is changed and nothing repaired: the platform does that by itself when it meets the damage. So each problem
+says what the platform will do about it:
+
+- the log, or its format: the platform does not start;
+- a file of a source bucket: its tuples are read again from the offsets in the log, by the next epoch; if the source
+  no longer has them, the platform stops with BUCKET_LOST (runtime.engine.repair);
+- a joined bucket: made again from source buckets, by the next epoch;
+- a result segment: its rows cannot be made again; whoever reads past them is told RESULTS_DAMAGED;
+- pushed rows that no epoch has read: the platform stops at the epoch that needs them.
+
+Retention removes the oldest results without a record in the log, so results that are missing before everything that is
+there are no problem.
+
+While a platform runs, files come and go. Whatever looks wrong is looked at again against the log as it is then, and
+counts only if it is still listed. The cost is reading all state once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from optimizer.errors import AJoinError, InternalError
+from runtime.buckets.file import verify as verify_bucket
+from runtime.buckets.refs import SourceRef
+from runtime.control.state import State
+from runtime.results.segment import Segment, SegmentIndex
+from runtime.state_tools.files import (
+    Found,
+    bucket_files,
+    is_running,
+    pushed_batches,
+    read_state,
+    segment_files,
+    size_of,
+    source_folder,
+)
+
+MADE_AGAIN = "the next epoch makes it again from source buckets"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`file` relative to the state directory; `consequence`: what the platform will do about it."""
+
+    file: str
+    reason: str
+    what: str
+    consequence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """`files` and `bytes`: what was read. `notes`: what is unusual and harmless."""
+
+    directory: str
+    running: bool
+    epoch: int
+    files: int
+    bytes: int
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+
+def verify(directory: Path, *, tiered: bool = False) -> Verification:
+    """`tiered`: there is a durable tier, so the directory is a cache; what is missing in it is no problem."""
+    running = is_running(directory)
+    try:
+        found = read_state(directory)
+    except InternalError as e:
+        stop = Problem("log", e.reason, e.message, "the platform does not start; restore a copy of the directory")
+        return Verification(str(directory), running, 0, 0, 0, (stop,), ())
+    problems = [*_buckets(directory, found.state), *_segments(directory, found.state)]
+    if tiered:
+        again = "it is fetched again from the durable tier"
+        problems = [replace(p, consequence=again) for p in problems if size_of(directory / p.file) is not None]
+    else:
+        problems += _pushed(directory, found.state)
+    if problems and running:
+        problems = _still(directory, problems)
+    listed = [directory / "buckets" / f for f in bucket_files(found.state)]
+    listed += [directory / "results" / f for f in segment_files(found.state)]
+    sizes = [size for p in listed if (size := size_of(p)) is not None]
+    return Verification(
+        str(directory),
+        running,
+        found.state.epoch,
+        len(sizes),
+        sum(sizes),
+        tuple(problems),
+        _notes(found),
+    )
+
+
+def _still(directory: Path, problems: Sequence[Problem]) -> list[Problem]:
+    """Those whose file the log still lists."""
+    now = read_state(directory).state
+    listed = {f"buckets/{f}" for f in bucket_files(now)} | {f"results/{f}" for f in segment_files(now)}
+    return [p for p in problems if p.file in listed]
+
+
+def _notes(found: Found) -> tuple[str, ...]:
+    notes = []
+    if found.torn:
+        notes.append(
+            f"log-{found.number}.jsonl ends in {found.torn} bytes of a record that was never acknowledged; "
+            "the next start cuts them off"
+        )
+    if found.state.planned is not None:
+        notes.append(f"epoch {found.state.planned.epoch} is planned and not committed; the next start runs it")
+    return tuple(notes)
+
+
+# -- buckets ------------------------------------------------------------------------------------------------------
+
+
+def _buckets(directory: Path, s: State) -> Iterator[Problem]:
+    folder = directory / "buckets"
+    for ref in s.sources.values():
+        for name in sorted(ref.files):
+            yield from _bucket(folder / name, read_again(s, ref))
+    for joined in s.joined.values():
+        yield from _bucket(folder / joined.file, MADE_AGAIN)
+
+
+def read_again(s: State, ref: SourceRef) -> str:
+    kind = s.streams[ref.stream].source.kind if ref.stream in s.streams else "deleted"
+    return (
+        f"the next epoch reads its {ref.rows:,} tuples again from source {kind} of stream {ref.stream} (offsets "
+        f"{ref.origin.start} to {ref.origin.end}); if they are not there any more, the platform stops (BUCKET_LOST)"
+    )
+
+
+def _bucket(path: Path, consequence: str) -> Iterator[Problem]:
+    try:
+        verify_bucket(path)
+    except AJoinError as e:
+        yield Problem(f"buckets/{path.name}", e.reason, e.message, consequence)
+
+
+# -- results ------------------------------------------------------------------------------------------------------
+
+
+def _segments(directory: Path, s: State) -> Iterator[Problem]:
+    folder = directory / "results"
+    for epoch, segments in sorted(s.segments.items()):
+        for segment in segments:
+            try:
+                what = segment_problem((folder / segment.file).read_bytes(), segment)
+            except FileNotFoundError:
+                what = "the file is missing"
+            except OSError as e:
+                what = f"it cannot be read: {e.strerror or e}"
+            if what:
+                yield Problem(f"results/{segment.file}", "RESULTS_DAMAGED", what, lost_rows(epoch, segment))
+
+
+def lost_rows(epoch: int, segment: Segment) -> str:
+    return f"{segment.rows:,} rows of epoch {epoch} cannot be made again: their readers are told RESULTS_DAMAGED"
+
+
+def segment_problem(data: bytes, segment: Segment) -> str:
+    """What is wrong with a segment; empty: nothing. Every entry must be a whole Arrow stream of valid values."""
+    if len(data) != segment.bytes:
+        return f"it has {len(data):,} bytes instead of {segment.bytes:,}"
+    index = SegmentIndex.of_bytes(data[segment.bytes - segment.index :], segment)
+    if index is None:
+        return "the checksum of its index does not match"
+    for entry in index:
+        if not entry.matches(data[entry.offset : entry.offset + entry.length]):
+            return f"the checksum of the rows of {entry.uid} at byte {entry.offset} does not match"
+        try:
+            with pa.ipc.open_stream(data[entry.offset : entry.offset + entry.length]) as stream:
+                batch = stream.read_next_batch()
+            batch.validate(full=True)
+        except (pa.ArrowException, StopIteration, OSError, ValueError) as e:
+            return f"the rows of {entry.uid} at byte {entry.offset} cannot be read: {str(e).splitlines()[0]}"
+        if batch.num_rows > entry.rows:
+            return f"the rows of {entry.uid} at byte {entry.offset} are {batch.num_rows}, not {entry.rows}"
+    return ""
+
+
+# -- pushed rows --------------------------------------------------------------------------------------------------
+
+
+def _pushed(directory: Path, s: State) -> Iterator[Problem]:
+    """Segments from the stream's offset up to what the planned epoch needs, or to the newest there is."""
+    ends = dict(s.planned.ends) if s.planned is not None else {}
+    for name, st in s.streams.items():
+        if st.source.kind != "push":
+            continue
+        there = pushed_batches(directory, name)
+        start = int(json.loads(st.offset))
+        end = max([int(json.loads(ends.get(name, st.offset))), *(n + 1 for n in there)])
+        for number in range(start, end):
+            if number not in there:
+                yield Problem(
+                    f"sources/{source_folder(name)}/push/{number:010d}",
+                    "PUSH_MISSING",
+                    f"batch {number} that was pushed to stream {name} is missing",
+                    "the platform stops at the epoch that reads it",
+                )
