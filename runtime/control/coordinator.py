@@ -20,36 +20,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
-from optimizer.explain.describe import describe
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
 from optimizer.explain.explain import explain_plan
 from optimizer.model import changelog
-from optimizer.model.codec import changelog_from_json, changelog_to_json
+from optimizer.model.codec import changelog_from_json
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
-from optimizer.search import forced
 from runtime.api import (
     Control,
-    CreateQuery,
     Cursor,
-    DeleteQuery,
-    ForceGroups,
-    ForceOrder,
-    Optimize,
     PlanEvent,
-    ScaleTo,
-    SplitPartition,
 )
 from runtime.connectors.base import ConnectorSpec
 from runtime.control import counts
+from runtime.control.batch import Batch
 from runtime.control.events import (
     BatchApplied,
     BucketsRepaired,
     EpochCommitted,
     EpochPlanned,
     Event,
-    QueryAdded,
-    QueryEnded,
     ResultsExpired,
     StreamCreated,
     StreamDeleted,
@@ -106,7 +96,7 @@ class Coordinator:
 
         Controls act in their order; one that is refused changes nothing.
         """
-        work = _Batch(self, self.state)
+        work = Batch(self, self.state)
         outcomes: list[str | AJoinError | None] = []
         for control in batch:
             try:
@@ -306,101 +296,3 @@ def advanced(st: StreamState, planned: EpochPlanned, p: StreamProgress) -> Strea
 
 def _latest(*times: int | None) -> int | None:
     return max((t for t in times if t is not None), default=None)
-
-
-class _Batch:
-    """A batch being decided: a working copy of the plan and of who runs, thrown away if nothing comes of it."""
-
-    def __init__(self, coordinator: Coordinator, state: State) -> None:
-        self.coordinator, self.state = coordinator, state
-        self.plan: Plan = state.plan
-        self.running = state.running()
-        self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
-        self.added: dict[str, QueryAdded] = {}
-        self.ended: list[QueryEnded] = []
-
-    def apply(self, control: Control) -> str | None:
-        match control:
-            case CreateQuery(id, _, _):
-                return self._create(control)
-            case DeleteQuery(id):
-                return self._delete(id)
-            case ForceOrder(id, order):
-                rq = self.running[self._uid(id)]
-                self.plan = forced.force_order(self.plan, rq, order)
-            case ForceGroups(groups):
-                wanted = {self._uid(id): group for id, group in groups}
-                self.plan = forced.force_groups(self.plan, self.running, wanted)
-            case ScaleTo(partitions):
-                self.plan = forced.scale_to(self.plan, partitions)
-            case SplitPartition(partition, ways):
-                self.plan = forced.split(self.plan, partition, ways)
-            case Optimize(mode, force, rescale):
-                planner = self.coordinator.planner
-                self.plan = planner.optimize(self.plan, self.running, mode, force=force).plan
-                if rescale:
-                    self.plan, _ = planner.rescale(self.plan, self.coordinator.cores)
-        return None
-
-    def _uid(self, id: str) -> str:
-        uid = self.names.get(id)
-        if uid is None:
-            raise self._missing(id)
-        return uid
-
-    def _missing(self, id: str) -> AJoinError:
-        if id in self.state.names:
-            return FailedPrecondition(f"query {id!r} was deleted already", reason="QUERY_DELETED")
-        return NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
-
-    def _create(self, control: CreateQuery) -> str:
-        if control.id in self.names:
-            raise AlreadyExists(
-                f"query {control.id!r} is running already", reason="QUERY_EXISTS", hint="choose another id"
-            )
-        streams = [self.coordinator.stream(s) for s in sorted(control.query.streams)]
-        seen = [s.max_time for s in streams if s.max_time is not None]
-        active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
-        uid = f"{control.id}#{self.state.serial + len(self.added) + 1}"
-        rq = RunningQuery(uid, control.id, control.query, active_from)
-        plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
-        self._admit(rq, plan)
-        self.plan = plan
-        self.running[uid], self.names[control.id] = rq, uid
-        self.added[uid] = QueryAdded(rq, control.sinks)
-        return uid
-
-    def _admit(self, rq: RunningQuery, plan: Plan) -> None:
-        """Admission control: refuse a query that would push the estimated cost of the plan over the limit."""
-        limit = self.coordinator.max_cost
-        if limit is None:
-            return
-        cost = self.coordinator.planner.estimate(plan, self.running | {rq.uid: rq}).cost
-        if cost > limit:
-            raise ResourceExhausted(
-                f"query {rq.id!r} would raise the estimated cost to {cost:,.3g} a second; {limit:,.3g} is allowed",
-                reason="COST_LIMIT",
-                hint="select less, join fewer streams, delete another query, or raise max_cost",
-            )
-
-    def _delete(self, id: str) -> str:
-        uid = self._uid(id)
-        self.plan = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid])
-        self.ended.append(QueryEnded(uid, self.coordinator.watermark(self.running[uid])))
-        del self.running[uid], self.names[id]
-        return uid
-
-    def event(self, now_ms: int) -> BatchApplied | None:
-        plan = forced.one_step(self.state.plan, self.plan)
-        if plan == self.state.plan and not self.added:
-            return None
-        log = changelog.diff(self.state.plan, plan)
-        names = {uid: r.query.id for uid, r in self.state.queries.items()}
-        names |= {uid: a.query.id for uid, a in self.added.items()}
-        return BatchApplied(
-            now_ms,
-            tuple(self.added.values()),
-            tuple(self.ended),
-            json.dumps(changelog_to_json(log)),
-            describe(log, names, plan, self.coordinator.savings(plan, self.running)),
-        )

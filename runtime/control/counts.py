@@ -17,20 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
-from optimizer.model import expressions as ex
-from optimizer.model.plan import RunningQuery
-from optimizer.model.query import JoinQuery
-from optimizer.model.types import ColumnType
-from runtime.columns.column import ColumnData
-from runtime.columns.evaluate import evaluate
 from runtime.control.state import Counts, State, StreamState, query_watermark
-from runtime.results.factorized import BOUNDS
-from runtime.results.segment import Delivered, SegmentWriter
-
-REVISION = "revision"
 
 Deltas = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 """(query, ((start of window, combinations), ...)) as the commit record has them, sorted."""
@@ -89,31 +76,3 @@ def forget(counts: Counts, floors: Mapping[str, int]) -> Counts:
         for uid, mine in counts.items()
     }
     return {uid: mine for uid, mine in kept.items() if mine}
-
-
-def write(
-    rows: Mapping[str, tuple[Closed, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
-) -> Delivered | None:
-    for uid, closed in rows.items():
-        to.append(uid, count_batch(queries[uid].query, closed))
-    return to.finish()
-
-
-def count_batch(query: JoinQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
-    """window_start, window_end, revision, then the outputs; a selected window bound keeps its one column."""
-    starts = np.array([c.start for c in closed], np.int64)
-    values = {
-        BOUNDS[0]: ColumnData(ColumnType.TIMESTAMP, starts),
-        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, starts + query.window.size_ms),
-    }
-    count = ColumnData(ColumnType.BIGINT, np.array([c.count for c in closed], np.int64))
-
-    def lookup(expr: ex.WindowBound | ex.CountAll) -> ColumnData:
-        return count if isinstance(expr, ex.CountAll) else values[expr.which]
-
-    columns = {name: column.to_arrow() for name, column in values.items()}
-    columns[REVISION] = pa.array([c.revision for c in closed], pa.int32())
-    for output in query.outputs:
-        if output.name not in columns:
-            columns[output.name] = evaluate(output.expr, lookup, len(closed)).to_arrow()
-    return pa.RecordBatch.from_pydict(columns)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optimizer.errors import InternalError
-from runtime.buckets.file import BucketFile, BucketStore, read, verify
+from runtime.buckets.file import BucketFile, read, verify
+from runtime.buckets.store import BucketStore
 from runtime.durable.shelf import Shelf, tier_at
 from runtime.exchange.by_value import ValueStore
 from runtime.execution.executor import Broadcast

@@ -42,7 +42,7 @@ from runtime.api import (
     ScaleTo,
     StreamInfo,
 )
-from runtime.buckets.file import BucketStore
+from runtime.buckets.store import BucketStore
 from runtime.connectors.base import ConnectorSpec, Mirrored, Source
 from runtime.connectors.push import PushSource
 from runtime.connectors.registry import check_sink, check_source, make_source

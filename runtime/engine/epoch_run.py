@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from optimizer.model.plan import changelog_set
-from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.buckets.store import BucketStore
 from runtime.columns.querysets import bitset
 from runtime.connectors.base import DeadLetter, Source
 from runtime.control import counts
@@ -35,6 +35,7 @@ from runtime.operators.inputs import Directory
 from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
 from runtime.operators.rebuild import RebuildShared, run_rebuild
 from runtime.operators.source import SourceReport
+from runtime.results import count_rows
 from runtime.results.segment import Delivered, SegmentWriter
 
 
@@ -302,7 +303,7 @@ class EpochRun:
         streams = {p.stream: advanced(self.state.streams[p.stream], self.planned, p) for p in progress}
         _, rows = counts.settle(self.state, streams, deltas)
         name = f"e{self.planned.epoch:010d}-counts.segment"
-        return counts.write(rows, self.state.running(), SegmentWriter(str(self.results), name))
+        return count_rows.write(rows, self.state.running(), SegmentWriter(str(self.results), name))
 
     def progress(self) -> tuple[tuple[StreamProgress, ...], tuple[tuple[str, DeadLetter], ...]]:
         progress = []

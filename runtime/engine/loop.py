@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.errors import InternalError, Unavailable
 from optimizer.model.plan import Plan
-from runtime.buckets.file import BucketStore
+from runtime.buckets.store import BucketStore
 from runtime.connectors.base import Offset
 from runtime.connectors.push import PushSource
 from runtime.control.coordinator import advanced
@@ -28,8 +28,9 @@ from runtime.engine.epoch_run import EpochRun
 from runtime.engine.read_ahead import Ahead
 from runtime.engine.reads import EngineReader
 from runtime.engine.repair import ATTEMPTS, DAMAGE, repair
+from runtime.execution.compile import compile_plan
 from runtime.execution.executor import Executor
-from runtime.execution.physical import Physical, compile_plan
+from runtime.execution.physical import Physical
 from runtime.log.codec import encode
 from runtime.log.log import Log
 from runtime.operators.source import SourceReport

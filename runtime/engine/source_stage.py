@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from runtime.buckets.file import BucketStore
 from runtime.buckets.refs import Origin
+from runtime.buckets.store import BucketStore
 from runtime.connectors.base import Read, Source, carried
 from runtime.control.state import StreamState
 from runtime.execution.executor import Executor

@@ -32,7 +32,8 @@ from typing import Any, Literal, TypeVar
 import numpy.typing as npt
 
 from optimizer.errors import InternalError
-from runtime.buckets.file import BucketFile, Buckets, BucketStore, pack, parse, put, unreadable
+from runtime.buckets.file import BucketFile, Buckets, pack, parse, put, unreadable
+from runtime.buckets.store import BucketStore
 from runtime.exchange.outbox import Posted, outbox, post
 from runtime.execution.executor import Broadcast, Executor
 

@@ -23,25 +23,9 @@ from optimizer.model.plan import Leaf
 from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.control.state import State
 from runtime.execution.physical import IndexKey, OutputKey, Physical, SideSpec, ViewSpec
+from runtime.operators.rebuild import ViewRebuild
 
 Output = tuple[str, OutputKey]
-
-
-@dataclass(frozen=True, slots=True)
-class ViewRebuild:
-    """Make `leaf`/`group`'s view of one bucket anew: new slot <- (old view, old slot), indexed by `keys`."""
-
-    bucket: SourceRef
-    leaf: Leaf
-    group: int
-    words: int
-    bits: tuple[tuple[int, ViewRef, int], ...]
-    keys: tuple[IndexKey, ...]
-
-    @property
-    def files(self) -> set[str]:
-        """Everything the task opens."""
-        return {self.bucket.file} | {view.file for _, view, _ in self.bits}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optimizer.model.plan import Leaf
 from runtime.buckets.file import Buckets
-from runtime.buckets.refs import ViewRef
+from runtime.buckets.refs import SourceRef, ViewRef
 from runtime.buckets.views import Arrays, View, get_column, get_times, put_view
 from runtime.columns.querysets import has
-from runtime.execution.transition import ViewRebuild
+from runtime.execution.physical import IndexKey
 from runtime.kernels.sets import some
 from runtime.operators.keys import key_hashes
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRebuild:
+    """Make `leaf`/`group`'s view of one bucket anew: new slot <- (old view, old slot), indexed by `keys`."""
+
+    bucket: SourceRef
+    leaf: Leaf
+    group: int
+    words: int
+    bits: tuple[tuple[int, ViewRef, int], ...]
+    keys: tuple[IndexKey, ...]
+
+    @property
+    def files(self) -> set[str]:
+        """Everything the task opens."""
+        return {self.bucket.file} | {view.file for _, view, _ in self.bits}
 
 
 @dataclass(frozen=True, slots=True)

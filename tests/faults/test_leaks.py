@@ -9,7 +9,7 @@ import numpy as np
 
 from ajoin.sql import parse_query
 from runtime.api import CreateQuery, DeleteQuery
-from runtime.buckets.file import BucketStore
+from runtime.buckets.store import BucketStore
 from runtime.control.coordinator import DELETED_KEPT
 from tests.runtime.rig import Rig
 

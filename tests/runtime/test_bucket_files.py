@@ -18,7 +18,8 @@ from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType as T
 from runtime.buckets import file as bucket_file
-from runtime.buckets.file import MAGIC, BucketStore
+from runtime.buckets.file import MAGIC
+from runtime.buckets.store import BucketStore
 from runtime.buckets.views import View, get_column, put_column, put_view
 from runtime.columns.column import from_arrow
 from runtime.connectors.base import ARROW_TYPES

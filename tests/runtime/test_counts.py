@@ -12,6 +12,7 @@ from runtime.execution.executor import LocalExecutor
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators import matches
 from runtime.operators.count import Tally
+from runtime.results import count_rows
 from tests.runtime.rig import Rig
 
 TWO = "SELECT COUNT(*) AS n FROM A JOIN B ON A.k = B.k"
@@ -162,16 +163,16 @@ def test_a_crash_between_the_segment_and_the_commit_delivers_each_row_once(tmp_p
     rig = rig_of(tmp_path)
     rig.create("q", f"{TWO} {TUMBLING}")
     rig.epoch({"A": [t(1)], "B": [t(2)]})
-    write = counts.write
+    write = count_rows.write
 
     def cut(*args):
         assert write(*args) is not None
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(counts, "write", cut)
+    monkeypatch.setattr(count_rows, "write", cut)
     with pytest.raises(RuntimeError):
         rig.epoch(watermark=10)
-    monkeypatch.setattr(counts, "write", write)
+    monkeypatch.setattr(count_rows, "write", write)
     rig.reopen()
     assert rig.rows("q") == [(0, 10, 0, 1)]
 
