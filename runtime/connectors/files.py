@@ -28,7 +28,7 @@ from optimizer.model.types import StreamSchema
 from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
-from runtime.connectors.storage import sync_directory, write_atomically
+from runtime.files import sync_directory, write_atomically
 
 OPTIONS = (
     Option("path", "a directory on the machine that runs the platform", required=True),
@@ -165,7 +165,7 @@ class _Ledger:
         if not theirs:
             self._put(to, 0, self.entries)
         elif theirs != _lines(self.entries):
-            write_atomically(self._path, lambda file: file.write(theirs))
+            write_atomically(self._path, theirs, sync=True, point="file.written")
             self.entries, self.names = [], set()
             for line in theirs.splitlines():
                 self._remember(*json.loads(line))

@@ -15,10 +15,10 @@ import io
 import json
 import numbers
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -28,9 +28,9 @@ from runtime.connectors.base import Loaded, Mirror, Offset, Read
 from runtime.connectors.conform import conform_table
 from runtime.connectors.formats import format_of, load_file
 from runtime.connectors.options import Option
-from runtime.connectors.storage import sync_directory, write_atomically
 from runtime.connectors.values import clean_text, safe_repr
 from runtime.crashpoints import reach
+from runtime.files import sync_directory, write_atomically
 
 OPTIONS: tuple[Option, ...] = ()
 _TRIMMED = "trimmed"
@@ -66,15 +66,14 @@ class PushSource:
 
     def append_rows(self, rows: Sequence[Any]) -> int:
         """JSON-like rows, one segment. Answers the offset after them."""
-        data = b"".join(_line(row) for row in rows)
-        return self._append("jsonl", lambda file: file.write(data)) if rows else self._count
+        return self._append("jsonl", b"".join(_line(row) for row in rows)) if rows else self._count
 
     def append_table(self, table: pa.Table) -> int:
         """A table whose columns are matched by name when it is read."""
         buffer = io.BytesIO()
         with pa.ipc.new_file(buffer, table.schema) as writer:
             writer.write_table(table)
-        return self._append("arrow", lambda file: file.write(buffer.getbuffer()))
+        return self._append("arrow", buffer.getvalue())
 
     def append_file(self, path: Path) -> int:
         """A copy of a Parquet, CSV or JSON lines file, to be read in file order."""
@@ -90,10 +89,11 @@ class PushSource:
         with open(path, "rb") as source:
             return self._append(suffix, lambda file: shutil.copyfileobj(source, file))
 
-    def _append(self, suffix: str, write: Any) -> int:
+    def _append(self, suffix: str, content: bytes | Callable[[BinaryIO], object]) -> int:
         path = self._directory / f"{self._count:010d}.{suffix}"
         mirror = self._mirror
-        write_atomically(path, write, None if mirror is None else lambda whole: mirror.put_file(path.name, whole))
+        mirrored = None if mirror is None else lambda whole: mirror.put_file(path.name, whole)
+        write_atomically(path, content, sync=True, point="file.written", before_rename=mirrored)
         self._segments[self._count] = path
         self._count += 1
         reach("push.appended")
@@ -121,7 +121,8 @@ class PushSource:
         if not gone:
             return
         self._trimmed = max(self._trimmed, min(int(before), self._count))
-        write_atomically(self._directory / _TRIMMED, lambda file: file.write(str(self._trimmed).encode()))
+        mark = str(self._trimmed).encode()
+        write_atomically(self._directory / _TRIMMED, mark, sync=True, point="file.written")
         reach("push.marked")
         paths = [self._segments.pop(n) for n in gone]
         for path in paths:

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runtime.connectors.options import Option, Settings
-from runtime.connectors.storage import safe_name, sync_directory, write_atomically
 from runtime.connectors.values import clean_text
+from runtime.files import safe_name, sync_directory, write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +50,12 @@ class ParquetSink:
                 path.unlink()
                 sync_directory(path.parent)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda file: pq.write_table(table, file, compression=self._compression))
+        write_atomically(
+            path,
+            lambda file: pq.write_table(table, file, compression=self._compression),
+            sync=True,
+            point="file.written",
+        )
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -20,6 +20,7 @@ import numba
 import numpy as np
 
 from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json
+from runtime.files import write_atomically
 from runtime.kernels import csr, expand, hashing
 from runtime.kernels.intersect import intersect
 from runtime.kernels.warm import warm_up
@@ -39,12 +40,9 @@ def calibrated(directory: Path, clock: Callable[[], float]) -> Calibration:
     if known is not None:
         return known
     warm_up()
-    found = calibrate(lambda work: measure(work, clock))
-    directory.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_text(json.dumps(to_json(found)))
-    fresh.replace(path)
-    return found
+    measured = calibrate(lambda work: measure(work, clock))
+    write_atomically(path, json.dumps(to_json(measured)).encode(), several_writers=True)
+    return measured
 
 
 def machine_facts() -> dict[str, object]:

@@ -25,9 +25,9 @@ from optimizer.errors import AJoinError
 from runtime import crashpoints
 from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, QueryState
 from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.storage import safe_name
 from runtime.crashpoints import Crashed
 from runtime.engine.engine import Engine
+from runtime.files import safe_name
 from runtime.results.factorized import expand
 from tests.oracle import Expected, check, freeze
 from tests.oracle.compare import check_report

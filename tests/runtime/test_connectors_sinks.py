@@ -17,7 +17,7 @@ from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.files import FilesSource, parse_config
 from runtime.connectors.registry import check_options, make_sink
 from runtime.connectors.sinks import BlackholeSink, ConsoleSink, ParquetSink
-from runtime.connectors.storage import safe_name, write_atomically
+from runtime.files import safe_name
 
 
 def rows(*values: int) -> pa.Table:
@@ -56,19 +56,6 @@ def test_parquet_compressions(tmp_path, compression):
     options = (("path", str(tmp_path)), ("compression", compression))
     make_sink(ConnectorSpec("parquet", options)).write("q", 1, rows(1))
     assert pq.read_table(tmp_path / "q" / "epoch-0000000001.parquet").equals(rows(1))
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    def fail(file):
-        file.write(b"half")
-        raise OSError("disk full")
-
-    path = tmp_path / "x"
-    path.write_bytes(b"old")
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, fail)
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
 @pytest.mark.parametrize("id", ["../../etc", "..", ".", "", "_q", "a/b", "ü \U0001f600", "x" * 1000, "a\0b", "%2E"])
