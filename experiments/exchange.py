@@ -25,12 +25,12 @@ from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor
 from runtime.spark.executor import SparkExecutor
 
 WARM, KEYS = 2, 100_000
-EXCHANGES: tuple[Exchange, ...] = ("reference", "value")
+EXCHANGES: tuple[ExchangeKind, ...] = ("reference", "value")
 COLUMNS = ("k", "a", "b")
 
 
@@ -45,7 +45,7 @@ class Clock:
 class Life:
     """One engine over two streams with one join; every step is an epoch with a second of event time."""
 
-    def __init__(self, folder: Path, executor: Executor, exchange: Exchange, tuples: int, window: int) -> None:
+    def __init__(self, folder: Path, executor: Executor, exchange: ExchangeKind, tuples: int, window: int) -> None:
         self.tuples, self.clock, self.rows = tuples, Clock(), 0
         self.taken: list[float] = []
         config = EngineConfig(partitions=executor.cores, exchange=exchange, pipelined=False)

@@ -140,6 +140,19 @@ class ResultBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochReport:
+    """One epoch that was run. `latency_seconds`: from the beginning of reading until the commit."""
+
+    epoch: int
+    version: int
+    tuples: int
+    rows: int
+    seconds: Mapping[str, float]
+    latency_seconds: float
+    throttled: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanEvent:
     """One changelog as it happened: the plan version it led to, the first epoch that uses it, and what changed."""
 

@@ -49,8 +49,8 @@ def verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Read everything and check it: log, buckets, results. Exit code 1 if something is wrong. Changes nothing."""
+    from runtime.durable.mark import tier_of
     from runtime.durable.verify import with_tier
-    from runtime.state_tools.files import tier_of
     from runtime.state_tools.verify import verify as check
 
     directory = _directory(state_dir, config)

@@ -26,7 +26,7 @@ from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.machine.calibrate import calibrated
 
@@ -90,7 +90,7 @@ def open_engine(
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
 
 
-def exchange(settings: Settings) -> Exchange:
+def exchange(settings: Settings) -> ExchangeKind:
     """Executors of a local master are threads of this process; those of any other may see other disks."""
     if settings.exchange != "auto":
         return settings.exchange

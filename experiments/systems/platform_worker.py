@@ -30,10 +30,10 @@ from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
 from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
-from runtime.control.planner import Sharing
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.sharing import SharingName
 from runtime.kernels.warm import warm_up
 
 _RUNS = itertools.count()
@@ -79,7 +79,7 @@ def _engine(options: Mapping[str, Any]) -> Iterator[Engine]:
     directory = (MEMORY / scratch.name if roomy else scratch) / f"state-{next(_RUNS)}"
     config = EngineConfig(
         partitions=int(options.get("engine.partitions", 2)),
-        sharing=cast(Sharing, options.get("engine.sharing") or os.environ.get("AJOIN_BENCH_SHARING", "cost")),
+        sharing=cast(SharingName, options.get("engine.sharing") or os.environ.get("AJOIN_BENCH_SHARING", "cost")),
         pipelined=bool(options.get("engine.pipelined", True)),
         retention_epochs=8,  # results are read right after their epoch, and 500 queries make gigabytes of them
         retention_bytes=6 << 30,

@@ -133,9 +133,19 @@ def join_nodes(root: Node) -> tuple[JoinNode, ...]:
     return root.joins if isinstance(root, JoinNode) else ()
 
 
+def uid_of(id: str, serial: int) -> str:
+    """Unique for ever: an id can be used again after deletion, a serial number cannot."""
+    return f"{id}#{serial}"
+
+
+def id_of(uid: str) -> str:
+    """The id under which the query with this uid was created."""
+    return uid.rpartition("#")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A created query. `uid` is unique for ever (an id can be used again after deletion, a uid cannot)."""
+    """A created query."""
 
     uid: str
     id: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.model.plan import Leaf
+from runtime.connectors.position import Position
 from runtime.execution.physical import IndexKey, OutputKey
 
 
@@ -29,14 +30,14 @@ class ViewRef:
 class Origin:
     """Where a source bucket's tuples came from, so that they can be read once more if its files are lost.
 
-    The epoch's range of offsets on that stream (JSON texts), the number of the read within the range, and the event
+    The epoch's range of offsets on that stream, the number of the read within the range, and the event
     time from which tuples were accepted. `tuples` and `times`: how many were accepted and the checksum of their event
     times; a source that brings something else no longer has them. `queries`: whose bits the bucket holds, if sharing is
     off and every group has buckets of its own; None: everybody's.
     """
 
-    start: str
-    end: str
+    start: Position
+    end: Position
     read: int
     accept_from: int | None
     queries: tuple[str, ...] | None = None
@@ -85,6 +86,10 @@ class JoinedRef:
     max_lo: int
     min_hi: int
     exposed: tuple[Leaf, ...]
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset((self.file,))
 
 
 BucketRef = SourceRef | JoinedRef

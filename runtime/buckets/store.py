@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import resource
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from runtime.buckets.file import BucketFile, Buckets, read, verify, write
+from runtime.buckets.file import BucketFile, read, unreadable, verify, write
 from runtime.machine.memory import usable
 
 _SWEEP_AFTER = 64
@@ -35,8 +35,6 @@ class BucketStore:
     bounded in both, files (`cached`) and their bytes (`cached_bytes`, by default an eighth of the usable memory): state
     may be larger than memory, and then costs opening old buckets again.
     """
-
-    by_value = False
 
     def __init__(self, directory: Path, cached: int = 4096, cached_bytes: int | None = None) -> None:
         self.directory = directory
@@ -100,12 +98,15 @@ class BucketStore:
         return False
 
     def forget(self, name: str) -> None:
-        """Trust no copy of this file that is open or was sent somewhere; the file itself stays."""
+        """Trust no copy of this file that is open; the file itself stays."""
         self._let_go(name)
 
-    def for_tasks(self, names: Iterable[str]) -> Buckets:
-        """What the tasks of a stage get, which will open no other buckets than these."""
-        return self
+    def bytes_of(self, name: str) -> bytes:
+        """The whole file, to be sent somewhere."""
+        try:
+            return (self.directory / name).read_bytes()
+        except OSError as e:
+            raise unreadable(name, e) from e
 
     def drop(self, name: str) -> None:
         self._let_go(name)

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from optimizer.errors import InvalidRequest
 from optimizer.model.types import StreamSchema
 
 Offset = Any
@@ -72,7 +73,29 @@ def carried(read: Read) -> Read:
     return whole
 
 
+class Mirror(Protocol):
+    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
+
+    def names(self) -> Sequence[str]: ...
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def put_file(self, name: str, path: Path) -> None: ...
+
+    def get(self, name: str) -> bytes: ...
+
+    def fetch(self, name: str, path: Path) -> None: ...
+
+    def discard(self, names: Iterable[str]) -> None: ...
+
+
 class Source(Protocol):
+    """Connectors derive from it, for the answers that most of them give."""
+
+    may_read_ahead: bool = True
+    """Can the next epoch's range be chosen while this epoch still runs? Not where whoever brings tuples decides which
+    epoch they belong to."""
+
     @property
     def unit(self) -> str:
         """What `backlog` counts: tuples, files, messages or batches."""
@@ -98,29 +121,30 @@ class Source(Protocol):
         """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
         ...
 
+    def trim(self, needed: Iterable[Offset]) -> None:
+        """What lies before all of these offsets will not be read again. A source that keeps tuples itself can let go of
+        it."""
+        return
 
-class Mirror(Protocol):
-    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
+    def mirror(self, to: Mirror, offset: Offset) -> None:
+        """What the source keeps in its directory must also be in `to`, from now on and before it is in the directory.
+        Called once, before anything else; what only one of the two has, the other gets. `offset`: where the stream
+        stands. A source that keeps nothing has nothing to do."""
+        return
 
-    def names(self) -> Sequence[str]: ...
+    def append_rows(self, rows: Sequence[Any]) -> int:
+        """Take rows that a caller brings; the next epoch reads them."""
+        raise self._not_pushed()
 
-    def put(self, name: str, data: bytes) -> None: ...
+    def append_file(self, path: Path) -> int:
+        raise self._not_pushed()
 
-    def put_file(self, name: str, path: Path) -> None: ...
-
-    def get(self, name: str) -> bytes: ...
-
-    def fetch(self, name: str, path: Path) -> None: ...
-
-    def discard(self, names: Iterable[str]) -> None: ...
-
-
-@runtime_checkable
-class Mirrored(Protocol):
-    """A source whose directory must survive. `mirror` is called once, before anything else: what only one side has, the
-    other gets; afterwards everything is there before it is here. `offset`: where the stream stands."""
-
-    def mirror(self, to: Mirror, offset: Offset) -> None: ...
+    def _not_pushed(self) -> InvalidRequest:
+        return InvalidRequest(
+            "the stream reads from its own source, tuples cannot be pushed to it",
+            reason="NOT_A_PUSH_STREAM",
+            hint="push to a stream that was created with source push",
+        )
 
 
 class Sink(Protocol):

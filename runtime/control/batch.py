@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
-from optimizer.explain.describe import describe
 from optimizer.model import changelog
-from optimizer.model.codec import changelog_to_json
-from optimizer.model.plan import Plan, RunningQuery
+from optimizer.model.plan import Plan, RunningQuery, uid_of
 from optimizer.search import forced
 from runtime.api import (
     Control,
@@ -21,7 +18,7 @@ from runtime.api import (
     ScaleTo,
     SplitPartition,
 )
-from runtime.control.events import BatchApplied, QueryAdded, QueryEnded
+from runtime.control.events import BatchApplied, QueryAdded, QueryEnded, Saving
 from runtime.control.state import State
 
 if TYPE_CHECKING:
@@ -34,7 +31,7 @@ class Batch:
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self.coordinator, self.state = coordinator, state
         self.plan: Plan = state.plan
-        self.running = state.running()
+        self.running = dict(state.running)
         self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
@@ -81,13 +78,13 @@ class Batch:
         streams = [self.coordinator.stream(s) for s in sorted(control.query.streams)]
         seen = [s.max_time for s in streams if s.max_time is not None]
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
-        uid = f"{control.id}#{self.state.serial + len(self.added) + 1}"
+        uid = uid_of(control.id, self.state.serial + len(self.added) + 1)
         rq = RunningQuery(uid, control.id, control.query, active_from)
         plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
         self._admit(rq, plan)
         self.plan = plan
         self.running[uid], self.names[control.id] = rq, uid
-        self.added[uid] = QueryAdded(rq, control.sinks)
+        self.added[uid] = QueryAdded(query=rq, sinks=control.sinks)
         return uid
 
     def _admit(self, rq: RunningQuery, plan: Plan) -> None:
@@ -106,7 +103,7 @@ class Batch:
     def _delete(self, id: str) -> str:
         uid = self._uid(id)
         self.plan = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid])
-        self.ended.append(QueryEnded(uid, self.coordinator.watermark(self.running[uid])))
+        self.ended.append(QueryEnded(uid=uid, active_until=self.coordinator.watermark(self.running[uid])))
         del self.running[uid], self.names[id]
         return uid
 
@@ -114,13 +111,11 @@ class Batch:
         plan = forced.one_step(self.state.plan, self.plan)
         if plan == self.state.plan and not self.added:
             return None
-        log = changelog.diff(self.state.plan, plan)
-        names = {uid: r.query.id for uid, r in self.state.queries.items()}
-        names |= {uid: a.query.id for uid, a in self.added.items()}
+        savings = self.coordinator.savings(plan, self.running)
         return BatchApplied(
-            now_ms,
-            tuple(self.added.values()),
-            tuple(self.ended),
-            json.dumps(changelog_to_json(log)),
-            describe(log, names, plan, self.coordinator.savings(plan, self.running)),
+            at_ms=now_ms,
+            added=tuple(self.added.values()),
+            ended=tuple(self.ended),
+            changelog=changelog.diff(self.state.plan, plan),
+            savings=tuple(Saving(uid, part) for uid, part in sorted(savings.items())),
         )

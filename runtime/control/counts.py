@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from runtime.control.state import Counts, State, StreamState, query_watermark
+from runtime.control.events import QueryCounts
+from runtime.control.state import Counts, State, StreamState, WindowCount, query_watermark
 
-Deltas = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
-"""(query, ((start of window, combinations), ...)) as the commit record has them, sorted."""
+Deltas = tuple[QueryCounts, ...]
+"""As the commit record has them, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def summed(reports: Iterable[Mapping[str, Mapping[int, int]]]) -> Deltas:
             mine = total.setdefault(uid, {})
             for start, count in windows.items():
                 mine[start] = mine.get(start, 0) + count
-    return tuple((uid, tuple(sorted(windows.items()))) for uid, windows in sorted(total.items()))
+    return tuple(QueryCounts(uid, tuple(sorted(windows.items()))) for uid, windows in sorted(total.items()))
 
 
 def settle(
@@ -46,9 +47,9 @@ def settle(
 ) -> tuple[Counts, dict[str, tuple[Closed, ...]]]:
     """The counts after an epoch that left the streams as in `streams`, and the rows to deliver, per query."""
     new = dict(deltas)
-    counts: Counts = {}
+    counts: dict[str, dict[int, WindowCount]] = {}
     rows: dict[str, tuple[Closed, ...]] = {}
-    for uid, query in state.running().items():
+    for uid, query in state.running.items():
         added = dict(new.get(uid, ()))
         kept = state.counts.get(uid, {})
         if not (added or kept):
@@ -56,13 +57,13 @@ def settle(
         watermark, size = query_watermark(streams, query), query.query.window.size_ms
         mine, closed = dict(kept), []
         for start in sorted(kept.keys() | added.keys()):
-            count, delivered = kept.get(start, (0, 0))
+            count, delivered = kept.get(start, WindowCount(0, 0))
             count += added.get(start, 0)
             reached = watermark is not None and start + size <= watermark
             if (delivered and start in added) or (not delivered and reached):
                 closed.append(Closed(start, delivered, count))
                 delivered += 1
-            mine[start] = (count, delivered)
+            mine[start] = WindowCount(count, delivered)
         counts[uid] = mine
         if closed:
             rows[uid] = tuple(closed)

@@ -1,72 +1,108 @@
-"""What happened, as frozen values: the records of the log and the only things that change the coordinator's state.
-
-Offsets are JSON texts: only their source can read them, everybody else compares them.
-"""
+"""What happened, as frozen values: the records of the log and the only things that change the coordinator's state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from optimizer.model.changelog import Changelog
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
+from runtime.api import Cursor
 from runtime.buckets.refs import JoinedRef, Origin, SourceRef, ViewRef
-from runtime.connectors.base import ConnectorSpec, DeadLetter
-from runtime.log.codec import register
+from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
+from runtime.connectors.position import Position
+from runtime.log.codec import register, register_converted
 from runtime.results.segment import Segment
 
 FOREVER = 1 << 62
 """The watermark of a stream that will bring nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamCreated:
-    schema: StreamSchema
-    source: ConnectorSpec
-    offset: str
-    at_ms: int
+# -- parts of events ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDeleted:
-    name: str
+class StreamEnd(NamedTuple):
+    """Up to where an epoch reads a stream."""
+
+    stream: str
+    position: Position
 
 
-@dataclass(frozen=True, slots=True)
+class RaisedWatermark(NamedTuple):
+    stream: str
+    time: int
+
+
+class StreamLetter(NamedTuple):
+    stream: str
+    letter: DeadLetter
+
+
+class ReplacedViews(NamedTuple):
+    """All views of a bucket from now on."""
+
+    bucket: int
+    views: tuple[ViewRef, ...]
+
+
+class ReplacedBucket(NamedTuple):
+    """What stands for a damaged source bucket; None: nobody needs it any more."""
+
+    bucket: int
+    by: SourceRef | None
+
+
+class QueryRows(NamedTuple):
+    """What a query got in an epoch: rows, in so many batches."""
+
+    uid: str
+    rows: int
+    batches: int
+
+
+class QueryCounts(NamedTuple):
+    """What an epoch found for a COUNT(*) query: (start of window, combinations), in order."""
+
+    uid: str
+    windows: tuple[tuple[int, int], ...]
+
+
+class StageSeconds(NamedTuple):
+    stage: str
+    seconds: float
+
+
+class LostResults(NamedTuple):
+    """The last place in a query's result log that has left the retention."""
+
+    uid: str
+    last: Cursor
+
+
+class Saving(NamedTuple):
+    """Which part of its own cost a query was estimated to be spared by sharing, when its batch was decided."""
+
+    uid: str
+    part: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAdded:
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryEnded:
     uid: str
     active_until: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchApplied:
-    """One query batch: queries in and out, and the changelog (as JSON text) from the plan before to the plan after."""
-
-    at_ms: int
-    added: tuple[QueryAdded, ...]
-    ended: tuple[QueryEnded, ...]
-    changelog: str
-    changes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochPlanned:
-    """Written before the epoch runs: with which plan, up to which offsets, which ids its buckets get."""
-
-    epoch: int
-    version: int
-    at_ms: int
-    ends: tuple[tuple[str, str], ...]
-    raised: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
+    """What an epoch brought of one stream; `max_time`: the latest event time accepted."""
+
     stream: str
     tuples: int
     late: int
@@ -74,54 +110,98 @@ class StreamProgress:
     max_time: int | None
 
 
-@dataclass(frozen=True, slots=True)
+# -- events -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamCreated:
+    schema: StreamSchema
+    source: ConnectorSpec
+    position: Position
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchApplied:
+    """One query batch: queries in and out, and the changelog from the plan before to the plan after."""
+
+    at_ms: int
+    added: tuple[QueryAdded, ...]
+    ended: tuple[QueryEnded, ...]
+    changelog: Changelog
+    savings: tuple[Saving, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlanned:
+    """Written before the epoch runs: with which plan, up to which offsets, and which watermarks it raises."""
+
+    epoch: int
+    version: int
+    at_ms: int
+    ends: tuple[StreamEnd, ...]
+    raised: tuple[RaisedWatermark, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochCommitted:
     """Written when everything the epoch made is in place; from here on it counts.
 
     `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
-    useless, `delivered` what queries got: (query, rows, batches), `counts` what COUNT(*) queries found: (query,
-    ((start of window, combinations), ...)).
+    useless.
     """
 
     epoch: int
     next_bucket: int
     next_source: int
     progress: tuple[StreamProgress, ...]
-    letters: tuple[tuple[str, DeadLetter], ...]
+    letters: tuple[StreamLetter, ...]
     sources: tuple[SourceRef, ...]
     joined: tuple[JoinedRef, ...]
-    views: tuple[tuple[int, tuple[ViewRef, ...]], ...]
+    views: tuple[ReplacedViews, ...]
     stale: tuple[int, ...]
     segments: tuple[Segment, ...]
-    delivered: tuple[tuple[str, int, int], ...]
-    seconds: tuple[tuple[str, float], ...]
-    counts: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    delivered: tuple[QueryRows, ...]
+    seconds: tuple[StageSeconds, ...]
+    counts: tuple[QueryCounts, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BucketsRepaired:
-    """Written when what was lost is in place again: damaged source buckets with what replaces them (None: nobody needs
-    them any more), joined buckets that were thrown away, and those made instead.
-    """
+    """Written when what was lost is in place again: source buckets with what replaces them, joined buckets that were
+    thrown away, and those made instead."""
 
     next_bucket: int
     next_source: int
-    sources: tuple[tuple[int, SourceRef | None], ...]
+    sources: tuple[ReplacedBucket, ...]
     stale: tuple[int, ...]
     joined: tuple[JoinedRef, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultsExpired:
-    """Written before the results of these epochs are removed: `last` is the last place each query loses by that,
-    (query, epoch, sequence)."""
+    """Written before the results of these epochs are removed; `lost`: the last place each query loses by that."""
 
     epochs: tuple[int, ...]
-    last: tuple[tuple[str, int, int], ...]
+    lost: tuple[LostResults, ...]
 
 
 Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted | BucketsRepaired | ResultsExpired
 
 register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
-register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment)
+register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment, Cursor)
 register(BucketsRepaired, ResultsExpired)
+register(StreamEnd, RaisedWatermark, StreamLetter, ReplacedViews, ReplacedBucket)
+register(QueryRows, QueryCounts, StageSeconds, LostResults, Saving)
+
+
+def _offset(position: Position) -> Offset:
+    return position.offset
+
+
+register_converted(Position, _offset, Position.of)

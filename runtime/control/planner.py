@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -24,16 +23,15 @@ from optimizer.search.estimate import Estimate
 from optimizer.search.forced import force_groups
 from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
 from optimizer.statistics.samples import QuerySetSample
+from runtime.execution.sharing import SharingName
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
-
-Sharing = Literal["cost", "off", "astream"]
 
 
 class Planner:
     """Owned by the engine's thread."""
 
-    def __init__(self, sharing: Sharing = "cost", config: OptimizerConfig | None = None) -> None:
+    def __init__(self, sharing: SharingName = "cost", config: OptimizerConfig | None = None) -> None:
         self.sharing = sharing
         self.optimizer = CostBasedOptimizer(config)
         self.statistics = StatisticsModel()

@@ -13,17 +13,23 @@ the item can match anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from optimizer.model.plan import RunningQuery
-from runtime.control.state import State
-
-Watermark = Callable[[RunningQuery], int | None]
+from runtime.control.state import State, query_watermark
 
 
-def first_alive_start(state: State, query: RunningQuery, watermark: Watermark) -> int | None:
+class Floors(NamedTuple):
+    """`starts[uid]`: start of the query's first window still alive. `unneeded`: ids of buckets that can go."""
+
+    starts: Mapping[str, int]
+    unneeded: frozenset[int]
+
+
+def first_alive_start(state: State, query: RunningQuery) -> int | None:
     """Start of the query's first window that can still get a tuple; None when nothing is dead yet."""
-    if watermark(query) is None:
+    if query_watermark(state.streams, query) is None:
         return None
     streams = [state.streams[s] for s in query.query.streams]
     awake = [s for s in streams if not s.idle] or streams
@@ -32,28 +38,27 @@ def first_alive_start(state: State, query: RunningQuery, watermark: Watermark) -
     return ((min(horizons) - w.size_ms) // w.advance_ms + 1) * w.advance_ms
 
 
-def raise_floors(state: State, watermark: Watermark) -> list[int]:
-    """Moves the floors of all running queries up and returns the ids of the buckets that can go."""
-    running = {uid: r.query for uid, r in state.queries.items() if r.running}
-    state.floors = {uid: f for uid, f in state.floors.items() if uid in running}
-    for uid, query in running.items():
-        start = first_alive_start(state, query, watermark)
+def raise_floors(state: State) -> Floors:
+    """The floors of all running queries, moved up to where the streams stand now."""
+    floors = {uid: f for uid, f in state.floors.items() if uid in state.running}
+    for uid, query in state.running.items():
+        start = first_alive_start(state, query)
         if start is not None:
-            state.floors[uid] = max(start, state.floors.get(uid, start))
-    starts = {uid: state.floors.get(uid) for uid in running}
+            floors[uid] = max(start, floors.get(uid, start))
 
     def needed_from(uids: list[str]) -> int | None:
-        known = [starts[u] for u in uids]
+        known = [floors.get(u) for u in uids]
         return None if None in known else min(k for k in known if k is not None)
 
     by_stream: dict[str, list[str]] = {}
-    for uid in starts:
-        for stream in state.queries[uid].query.query.streams:
+    for uid, query in state.running.items():
+        for stream in query.query.streams:
             by_stream.setdefault(stream, []).append(uid)
     streams = {stream: needed_from(uids) for stream, uids in by_stream.items()}
     nodes = {n.name: needed_from(list(uids)) for n, uids in state.plan.nodes.items()}
-    dead = [s.id for s in state.sources.values() if _dead(streams, s.stream, s.max_slice)]
-    return dead + [j.id for j in state.joined.values() if _dead(nodes, j.node, j.max_lo)]
+    dead = {s.id for s in state.sources.values() if _dead(streams, s.stream, s.max_slice)}
+    dead |= {j.id for j in state.joined.values() if _dead(nodes, j.node, j.max_lo)}
+    return Floors(floors, frozenset(dead))
 
 
 def _dead(needed: Mapping[str, int | None], owner: str, latest: int) -> bool:

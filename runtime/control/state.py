@@ -1,34 +1,36 @@
 """The coordinator's state: everything that must survive a crash, and nothing else.
 
-It is the fold of the event log. `StreamState` and `QueryRecord` are frozen; the coordinator replaces them, so a
-reader on another thread that took a reference sees one consistent value.
+It is the fold of the event log (fold.py), a frozen value: every event leads to a new one, and what did not change is
+the same object in both. So whoever takes a reference, on any thread, holds one consistent moment for as long as
+it likes. It holds facts; texts for people are made of it when somebody asks (optimizer.explain).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from optimizer.model.codec import plan_from_json, plan_to_json
+from optimizer.model.changelog import Changelog
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
-from runtime.api import Cursor, PlanEvent
+from runtime.api import Cursor
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter
-from runtime.control.events import EpochPlanned
+from runtime.connectors.position import Position
+from runtime.control.events import EpochPlanned, Saving
 from runtime.log.codec import decode, encode, register
 from runtime.results.segment import Segment
-
-LETTERS_KEPT = 1000
-PLANS_KEPT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
+    """`accept_from` follows from the watermark that the last epoch left."""
+
     schema: StreamSchema
     source: ConnectorSpec
-    offset: str
+    position: Position
     last_data_ms: int
     tuples: int = 0
     late: int = 0
@@ -45,7 +47,8 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """`epoch`: the first epoch it takes part in. `ended_version`: the plan version that no longer has it."""
+    """`version` and `epoch`: the first plan that has it, the first epoch it takes part in. `last`: the place of its
+    latest rows in its result log."""
 
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
@@ -57,23 +60,46 @@ class QueryRecord:
     active_until: int | None = None
     rows: int = 0
     last: Cursor | None = None
-    """Of its latest rows."""
 
 
-register(StreamState, QueryRecord, PlanEvent, Cursor)
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """One changelog as it happened; `epoch` is the first that runs with it."""
 
-SlotTable = dict[int, str]
-Counts = dict[str, dict[int, tuple[int, int]]]
-"""Per COUNT(*) query and start of window: (combinations so far, how often its row was delivered)."""
+    epoch: int
+    changelog: Changelog
+    savings: tuple[Saving, ...]
+
+    @property
+    def version(self) -> int:
+        return self.changelog.to_version
 
 
-@dataclass
+class LetterRecord(NamedTuple):
+    stream: str
+    epoch: int
+    letter: DeadLetter
+
+
+class WindowCount(NamedTuple):
+    """Of a COUNT(*) query and a window: combinations so far, and how often its row was delivered."""
+
+    combinations: int
+    delivered: int
+
+
+SlotTable = Mapping[int, str]
+Counts = Mapping[str, Mapping[int, WindowCount]]
+"""Per COUNT(*) query (uid) and start of window."""
+
+
+@dataclass(frozen=True)
 class State:
     """`slots[version][group]`: slot tables of all plan versions that open buckets refer to.
 
     `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
     a stream that was idle comes back and lowers the watermark. `expired[uid]`: the last place in the query's result log
-    that retention has removed.
+    that retention has removed. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
     """
 
     epoch: int = 0
@@ -82,86 +108,47 @@ class State:
     serial: int = 0
     plan: Plan = field(default_factory=Plan)
     executed: Plan = field(default_factory=Plan)
-    streams: dict[str, StreamState] = field(default_factory=dict)
-    queries: dict[str, QueryRecord] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-    slots: dict[int, dict[int, SlotTable]] = field(default_factory=dict)
-    sources: dict[int, SourceRef] = field(default_factory=dict)
-    joined: dict[int, JoinedRef] = field(default_factory=dict)
-    segments: dict[int, tuple[Segment, ...]] = field(default_factory=dict)
-    letters: list[tuple[str, int, DeadLetter]] = field(default_factory=list)
-    plans: list[PlanEvent] = field(default_factory=list)
+    streams: Mapping[str, StreamState] = field(default_factory=dict)
+    queries: Mapping[str, QueryRecord] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    slots: Mapping[int, Mapping[int, SlotTable]] = field(default_factory=dict)
+    sources: Mapping[int, SourceRef] = field(default_factory=dict)
+    joined: Mapping[int, JoinedRef] = field(default_factory=dict)
+    segments: Mapping[int, tuple[Segment, ...]] = field(default_factory=dict)
+    letters: tuple[LetterRecord, ...] = ()
+    plans: tuple[PlanChange, ...] = ()
+    oldest_plan: Plan = field(default_factory=Plan)
     planned: EpochPlanned | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    floors: dict[str, int] = field(default_factory=dict)
-    expired: dict[str, Cursor] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    floors: Mapping[str, int] = field(default_factory=dict)
+    expired: Mapping[str, Cursor] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
 
-    def running(self) -> dict[str, RunningQuery]:
-        return {uid: r.query for uid, r in list(self.queries.items()) if r.running}
+    @cached_property
+    def running(self) -> Mapping[str, RunningQuery]:
+        """Running queries by uid."""
+        return {uid: r.query for uid, r in self.queries.items() if r.running}
+
+    @cached_property
+    def bucket_files(self) -> frozenset[str]:
+        """The names of all bucket files that belong to it."""
+        return frozenset({f for r in self.sources.values() for f in r.files} | {r.file for r in self.joined.values()})
+
+    @cached_property
+    def segment_files(self) -> frozenset[str]:
+        return frozenset(s.file for segments in self.segments.values() for s in segments)
 
     def to_json(self) -> Any:
-        return {
-            "epoch": self.epoch,
-            "next_bucket": self.next_bucket,
-            "next_source": self.next_source,
-            "serial": self.serial,
-            "plan": plan_to_json(self.plan),
-            "executed": plan_to_json(self.executed),
-            "streams": encode(self.streams),
-            "queries": encode(self.queries),
-            "names": self.names,
-            "slots": [
-                [version, group, sorted(table.items())]
-                for version, groups in self.slots.items()
-                for group, table in groups.items()
-            ],
-            "sources": encode(list(self.sources.values())),
-            "joined": encode(list(self.joined.values())),
-            "segments": [[epoch, encode(s)] for epoch, s in self.segments.items()],
-            "letters": encode(self.letters),
-            "plans": encode(self.plans),
-            "planned": encode(self.planned),
-            "seconds": self.seconds,
-            "floors": self.floors,
-            "expired": {uid: [c.epoch, c.sequence] for uid, c in self.expired.items()},
-            "counts": [
-                [uid, start, count, delivered]
-                for uid, windows in self.counts.items()
-                for start, (count, delivered) in windows.items()
-            ],
-        }
+        return encode(self)
 
     @staticmethod
     def from_json(value: Any) -> State:
-        slots: dict[int, dict[int, SlotTable]] = {}
-        for version, group, table in value["slots"]:
-            slots.setdefault(version, {})[group] = dict(table)
-        counts: Counts = {}
-        for uid, start, count, delivered in value["counts"]:
-            counts.setdefault(uid, {})[start] = (count, delivered)
-        return State(
-            epoch=value["epoch"],
-            next_bucket=value["next_bucket"],
-            next_source=value["next_source"],
-            serial=value["serial"],
-            plan=plan_from_json(value["plan"]),
-            executed=plan_from_json(value["executed"]),
-            streams=decode(value["streams"]),
-            queries=decode(value["queries"]),
-            names=dict(value["names"]),
-            slots=slots,
-            sources={r.id: r for r in decode(value["sources"])},
-            joined={r.id: r for r in decode(value["joined"])},
-            segments={epoch: decode(s) for epoch, s in value["segments"]},
-            letters=list(decode(value["letters"])),
-            plans=list(decode(value["plans"])),
-            planned=decode(value["planned"]),
-            seconds=dict(value["seconds"]),
-            floors=dict(value["floors"]),
-            expired={uid: Cursor(*place) for uid, place in value["expired"].items()},
-            counts=counts,
-        )
+        state = decode(value)
+        assert isinstance(state, State)
+        return state
+
+
+register(StreamState, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
 
 
 def query_watermark(streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:

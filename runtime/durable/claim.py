@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from optimizer.errors import FailedPrecondition, Unavailable
 from runtime.durable.tier import DurableTier
-from runtime.log.log import FORMAT
+from runtime.log.log import FORMAT, check_format
 
 LAYOUT = f"1.{FORMAT}"
 OWNER, VERSION = "owner", "format"
@@ -80,13 +80,11 @@ def take(tier: DurableTier, id: str) -> Claim:
 
 
 def _check_version(tier: DurableTier) -> None:
-    found = tier.get(VERSION)
-    if found is None:
+    version = tier.get(VERSION)
+    if version is None:
         tier.put(VERSION, LAYOUT.encode())
-    elif found.decode() != LAYOUT:
-        raise FailedPrecondition(
-            f"{tier.uri} was written in format {found.decode()}, this version reads {LAYOUT}", reason="STATE_FORMAT"
-        )
+    else:
+        check_format(tier.uri, version.decode(), LAYOUT)
 
 
 def truth_of(objects: Mapping[str, int], owner: Mapping[str, str]) -> str | None:

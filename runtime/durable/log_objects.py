@@ -4,9 +4,10 @@
     <term>/log/<number>/000000.json ...    the records since, one each, with checksum
 
 Each is there before the same record is written to the local log, which is before anybody acts upon it. So the local
-log never holds what is not here: *this* is the truth, the local one is a copy that saves nothing but suspicion (see
-runtime.durable.restore). The other order would leave two logs that may each have what the other lacks, and a machine
-that comes back with records nobody else has ever seen.
+log never holds what is not here: *this* is the truth. The local log is a copy; its only use is to tell, at the next
+start, which files of the local directory belong to this state (runtime.durable.restore). The other order would leave
+two logs that may each have what the other lacks, and a machine that comes back with records nobody else has ever
+seen.
 
 A record that was put and then failed (the owner could not be checked, the local disk was full) was not acknowledged;
 the next one takes its number and replaces it. If the process dies before that, it counts after all, as a request may
@@ -15,16 +16,16 @@ whose answer got lost.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from optimizer.errors import InternalError, Unavailable
 from runtime.crashpoints import reach
 from runtime.durable.claim import Claim
+from runtime.log.framing import read_frame
+from runtime.log.log import LogContents
 
 logger = logging.getLogger("ajoin.durable")
 Map = Callable[[Callable[[str], bytes | None], Iterable[str]], Iterable[bytes | None]]
@@ -57,15 +58,22 @@ class LogObjects:
         return f"{self._claim.term}/log/{number}"
 
 
-def read(claim: Claim, map: Map) -> tuple[int, Any, list[Any]]:
-    """(number, snapshot, records after it) of the term that counts."""
+class NumberedLog(NamedTuple):
+    """`number` counts snapshots."""
+
+    number: int
+    contents: LogContents
+
+
+def read(claim: Claim, map: Map) -> NumberedLog:
+    """The log of the term that counts."""
     pattern = re.compile(rf"{claim.truth}/log/(\d+)/(snapshot|\d+)\.json")
-    found: dict[int, dict[str, str]] = {}
+    parts: dict[int, dict[str, str]] = {}
     for name in claim.objects:
         if m := pattern.fullmatch(name):
-            found.setdefault(int(m[1]), {})[m[2]] = name
-    number = max(n for n, names in found.items() if "snapshot" in names)
-    names = found[number]
+            parts.setdefault(int(m[1]), {})[m[2]] = name
+    number = max(n for n, names in parts.items() if "snapshot" in names)
+    names = parts[number]
     order = [f"{i:06d}" for i in range(len(names) - 1)]
     if names.keys() != {"snapshot", *order}:
         raise InternalError(
@@ -74,14 +82,13 @@ def read(claim: Claim, map: Map) -> tuple[int, Any, list[Any]]:
         )
     wanted = [names["snapshot"], *(names[i] for i in order)]
     snapshot, *records = (_value(name, data) for name, data in zip(wanted, map(claim.tier.get, wanted), strict=True))
-    return number, snapshot, records
+    return NumberedLog(number, LogContents(snapshot, records))
 
 
 def _value(name: str, data: bytes | None) -> Any:
-    body = (data or b"")[9:].rstrip(b"\n")
-    if data is None or data[:9] != b"%08x " % zlib.crc32(body):
-        raise InternalError(f"{name} in the durable tier is damaged", reason="LOG_CORRUPT")
-    return json.loads(body)
+    if data is None:
+        raise InternalError(f"{name} in the durable tier is missing", reason="LOG_CORRUPT")
+    return read_frame(f"{name} in the durable tier", data)
 
 
 def terms_of(objects: Mapping[str, int]) -> set[str]:

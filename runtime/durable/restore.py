@@ -17,62 +17,42 @@ lack files and is refused.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
-from typing import Any
 
-from optimizer.errors import FailedPrecondition
-from runtime.durable.keeper import DELIVERED, FOLDERS, Keeper, made
-from runtime.durable.log_objects import read
+from runtime.durable.claim import Claim
+from runtime.durable.listed import files_of_event
+from runtime.durable.log_objects import Map, NumberedLog, read
+from runtime.durable.mark import check_alone
+from runtime.durable.tier import DurableTier
 from runtime.log.codec import decode
+from runtime.log.log import LogContents
 
-MARK = "durable"
-"""A file in the state directory that names the tier it belongs to."""
-
-Log = tuple[Any | None, list[Any]]
-
-
-def check_alone(directory: Path) -> None:
-    """A fast tier must not be taken for the whole state."""
-    mark = directory / MARK
-    if mark.exists():
-        raise FailedPrecondition(
-            f"{directory} is the fast tier of {mark.read_text().strip()}: by itself it may lack files",
-            reason="STATE_TIERED",
-            hint="start with that --durable",
-        )
+FOLDERS = ("buckets", "results", "sources")
+DELIVERED = "delivered"
+"""How far the sinks have come: an object of the tier, and a file beside the local log."""
 
 
-def recover(keeper: Keeper, local: Log) -> tuple[int, Log]:
-    """(number of its snapshot, the log that counts); afterwards the directory holds nothing that is not believed."""
-    snapshot, records = local
-    if keeper.claim.truth is None:
-        if snapshot is not None or records:
-            check_alone(keeper.directory)
-        return 0, local
-    number, theirs, their_records = read(keeper.claim, keeper.pool.map)
-    _forget(keeper.directory, doubtful(local, (theirs, their_records)))
-    _take_marker(keeper)
-    return number, (theirs, their_records)
+def recover(tier: DurableTier, claim: Claim, directory: Path, local: LogContents, map: Map) -> NumberedLog:
+    """The log that counts; afterwards the directory holds nothing that is not believed."""
+    if claim.truth is None:
+        if local.snapshot is not None or local.records:
+            check_alone(directory)
+        return NumberedLog(0, local)
+    truth = read(claim, map)
+    _forget(directory, doubtful(local, truth.contents))
+    progress = directory / "log" / DELIVERED
+    if not progress.exists():  # else the directory knows better
+        tier.fetch(DELIVERED, progress)
+    return truth
 
 
-def doubtful(local: Log, truth: Log) -> list[str] | None:
+def doubtful(local: LogContents, truth: LogContents) -> list[str] | None:
     """Files of the directory that are not to be believed; None: all."""
-    snapshot, records = local
-    theirs, their_records = truth
-    if snapshot != theirs or records != their_records[: len(records)]:
+    if local.snapshot != truth.snapshot or local.records != truth.records[: len(local.records)]:
         return None
-    missing = their_records[len(records) :]
-    return [name for record in missing for name in made(decode(record))] + (["sources"] if missing else [])
-
-
-def mark(keeper: Keeper) -> None:
-    """From now on the directory belongs to this tier."""
-    path = keeper.directory / MARK
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(f"{keeper.tier.uri}\n")
-    os.replace(temporary, path)
+    missing = truth.records[len(local.records) :]
+    return [name for record in missing for name in files_of_event(decode(record))] + (["sources"] if missing else [])
 
 
 def _forget(directory: Path, names: list[str] | None) -> None:
@@ -82,10 +62,3 @@ def _forget(directory: Path, names: list[str] | None) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _take_marker(keeper: Keeper) -> None:
-    """How far the sinks have come, unless the directory knows better."""
-    path = keeper.directory / "log" / DELIVERED
-    if not path.exists():
-        keeper.tier.fetch(DELIVERED, path)

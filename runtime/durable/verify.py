@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from optimizer.errors import AJoinError
 from runtime.buckets.file import parse
-from runtime.durable.keeper import listed
-from runtime.durable.look import Seen, look
+from runtime.durable.contents import TierContents, read_tier
+from runtime.durable.listed import files_of_state
 from runtime.state_tools.verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, segment_problem
 
 _LOCAL = "while the state directory has a whole copy that is used; else "
@@ -22,43 +22,46 @@ _LOCAL = "while the state directory has a whole copy that is used; else "
 def with_tier(local: Verification, uri: str) -> Verification:
     """What was found in the state directory, and what is found in its durable tier."""
     try:
-        seen = look(uri)
+        contents = read_tier(uri)
     except AJoinError as e:
         stop = Problem(uri, e.reason, e.message, "the platform does not start with this durable tier")
         return replace(local, problems=(*local.problems, stop))
-    found = list(_problems(seen))
-    if found:
-        still = set(listed(look(uri).state))
-        found = [(name, problem) for name, problem in found if name in still]
-    objects = [seen.places[name] for name in listed(seen.state) if name in seen.places]
+    problems = list(_problems(contents))
+    if problems:
+        still = set(files_of_state(read_tier(uri).state))
+        problems = [(name, problem) for name, problem in problems if name in still]
+    objects = [contents.objects[name] for name in files_of_state(contents.state) if name in contents.objects]
     return replace(
         local,
-        epoch=max(local.epoch, seen.state.epoch),
+        epoch=max(local.epoch, contents.state.epoch),
         files=local.files + len(objects),
-        bytes=local.bytes + sum(place.size for place in objects),
-        problems=(*local.problems, *(problem for _, problem in found)),
+        bytes=local.bytes + sum(stored.size for stored in objects),
+        problems=(*local.problems, *(problem for _, problem in problems)),
     )
 
 
-def _problems(seen: Seen) -> Iterator[tuple[str, Problem]]:
-    s = seen.state
+def _problems(contents: TierContents) -> Iterator[tuple[str, Problem]]:
+    s = contents.state
     files = [(f, read_again(s, ref)) for ref in s.sources.values() for f in sorted(ref.files)]
     files += [(ref.file, MADE_AGAIN) for ref in s.joined.values()]
     for file, again in files:
         name = f"buckets/{file}"
-        if what := _bucket_problem(seen, name):
-            reason = "BUCKET_DAMAGED" if name in seen.places else "BUCKET_MISSING"
-            yield name, Problem(_object(seen, name), reason, what, _LOCAL + again)
+        if what := _bucket_problem(contents, name):
+            reason = "BUCKET_DAMAGED" if name in contents.objects else "BUCKET_MISSING"
+            yield name, Problem(_object(contents, name), reason, what, _LOCAL + again)
     for epoch, segments in sorted(s.segments.items()):
         for segment in segments:
             name = f"results/{segment.file}"
-            data = _get(seen, name)
+            data = _get(contents, name)
             if what := "there is no such object" if data is None else segment_problem(data, segment):
-                yield name, Problem(_object(seen, name), "RESULTS_DAMAGED", what, _LOCAL + lost_rows(epoch, segment))
+                yield (
+                    name,
+                    Problem(_object(contents, name), "RESULTS_DAMAGED", what, _LOCAL + lost_rows(epoch, segment)),
+                )
 
 
-def _bucket_problem(seen: Seen, name: str) -> str:
-    data = _get(seen, name)
+def _bucket_problem(contents: TierContents, name: str) -> str:
+    data = _get(contents, name)
     if data is None:
         return "there is no such object"
     try:
@@ -70,10 +73,10 @@ def _bucket_problem(seen: Seen, name: str) -> str:
     return ""
 
 
-def _get(seen: Seen, name: str) -> bytes | None:
-    place = seen.places.get(name)
-    return None if place is None else seen.tier.get(place.object)
+def _get(contents: TierContents, name: str) -> bytes | None:
+    stored = contents.objects.get(name)
+    return None if stored is None else contents.tier.get(stored.name)
 
 
-def _object(seen: Seen, name: str) -> str:
-    return f"{seen.tier.uri}/{seen.places[name].object if name in seen.places else name}"
+def _object(contents: TierContents, name: str) -> str:
+    return f"{contents.tier.uri}/{contents.objects[name].name if name in contents.objects else name}"

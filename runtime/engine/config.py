@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optimizer.cost.model import Weights
-from runtime.control.planner import Sharing
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
+from runtime.execution.sharing import SharingName
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class EngineConfig:
     retention_bytes: int = 1 << 30
     snapshot_every: int = 500
     allowed_roots: tuple[Path, ...] = ()
-    sharing: Sharing = "cost"
+    sharing: SharingName = "cost"
     pipelined: bool = True
-    exchange: Exchange = "reference"
+    exchange: ExchangeKind = "reference"
     """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
     weights: Weights | None = None
     """Of the cost model; measured once per machine with `runtime.machine.calibrate`, or the defaults."""

@@ -1,4 +1,8 @@
-"""The engine: a thin shell that does what the coordinator decides.
+"""The engine: a facade around three objects that share its parts (parts.py).
+
+    control    what users ask for between two epochs: streams, query batches, pushed rows
+    epochs     from one epoch to the next
+    reads      what may be asked, from any thread
 
 One thread owns it and calls everything that changes state, always between two epochs. Each change is decided (pure),
 written to the log (on disk), handled (state), and only then acted upon; so at any moment the directory says
@@ -10,120 +14,51 @@ everything, and `Engine.open` on it continues where the last process stopped, wh
     state/sources/   what sources keep (pushed segments)
 
 With a durable tier (runtime.durable) this directory is only the fast one of two, and "on disk" means: in both.
-
-An epoch that was planned but not committed is run again from its logged offsets and plan version, and writes the same
-files. Read-only methods may be called from any thread: they look at values that are replaced, never changed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import shutil
 import time
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Self
 
-from optimizer.errors import AJoinError, InvalidRequest, Unavailable
-from optimizer.model.types import StreamSchema
-from optimizer.optimize import OptimizerConfig
-from runtime.api import (
-    Control,
-    CreateQuery,
-    DeleteQuery,
-    Optimization,
-    Optimize,
-    QueryInfo,
-    ScaleTo,
-    StreamInfo,
-)
-from runtime.buckets.store import BucketStore
-from runtime.connectors.base import ConnectorSpec, Mirrored, Source
-from runtime.connectors.push import PushSource
-from runtime.connectors.registry import check_sink, check_source, make_source
-from runtime.control.coordinator import Coordinator
-from runtime.control.events import FOREVER, EpochCommitted, Event
-from runtime.control.planner import Planner
-from runtime.control.state import State, StreamState
-from runtime.crashpoints import reach
-from runtime.durable.keeper import DELIVERED, Keeper, listed
-from runtime.durable.restore import check_alone, mark, recover
-from runtime.durable.results import TieredResults
+from optimizer.model.plan import Plan
+from runtime.control.state import State
 from runtime.engine.config import EngineConfig
-from runtime.engine.loop import EpochLoop, offset_text
-from runtime.engine.pressure import Pressure
-from runtime.engine.read_ahead import Ahead
-from runtime.engine.reads import Recovery
-from runtime.exchange.by_value import ByValue, ValueStore
+from runtime.engine.control import EngineControl
+from runtime.engine.loop import EpochLoop
+from runtime.engine.opening import Opened, open_parts, recover
+from runtime.engine.reads import EngineReads
 from runtime.execution.executor import Executor
-from runtime.execution.physical import Physical
-from runtime.log.codec import decode
-from runtime.log.log import Log, StateLock
-from runtime.results.delivery import Delivery
-from runtime.results.log import ResultLog
-
-logger = logging.getLogger("ajoin.engine")
 
 
-class Engine(EpochLoop):
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Engine:
     """Open with `Engine.open`."""
 
-    def __init__(
-        self,
-        directory: Path,
-        executor: Executor,
-        config: EngineConfig,
-        clock: Callable[[], int],
-        lock: StateLock,
-    ) -> None:
-        self.config, self.executor, self.clock = config, executor, clock
-        self.directory = directory
-        self._lock = lock
-        self._opened, self._recovery = time.monotonic(), Recovery()
-        self._instance = uuid.uuid4().hex
-        self._keeper = self._tiers(directory)
-        self._log = Log(directory / "log")
-        snapshot, records = self._log.read()
-        if self._keeper is not None:
-            number, (snapshot, records) = recover(self._keeper, (snapshot, records))
-            self._log.follow(self._keeper.log, number)
-        self._store = BucketStore(directory / "buckets") if self._keeper is None else self._keeper.store()
-        self._results = ResultLog(directory / "results") if self._keeper is None else TieredResults(self._keeper)
-        if config.exchange == "value":
-            make = partial(ValueStore, directory / "buckets") if self._keeper is None else self._keeper.value_store
-            self._store = values = make(executor.broadcast)
-            self.executor = ByValue(executor, values, self._results.directory)
-        self._sources: dict[str, Source] = {}
-        save = None if self._keeper is None else partial(self._keeper.tier.put, DELIVERED)
-        self._delivery = Delivery(directory / "log" / "delivered", self._results, config.allowed_roots, save)
-        self._raised: dict[str, int] = {}
-        self._ahead = Ahead()
-        self._pressure = Pressure()
-        self._compiled: dict[int, Physical] = {}
-        self._last_epoch_seconds = 0.0
-        state = State.from_json(snapshot) if snapshot is not None else State()
-        costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
-        self.planner = Planner(config.sharing, costs)
-        self.coordinator = Coordinator(
-            state,
-            planner=self.planner,
-            cores=executor.cores,
-            max_cost=config.max_cost,
-        )
-        for record in records:
-            self._replay(decode(record))
-        self._recovery = replace(self._recovery, records=len(records) + (snapshot is not None))
-
-    def _tiers(self, directory: Path) -> Keeper | None:
-        if self.config.durable is None:
-            check_alone(directory)
-            return None
-        return Keeper(self.config.durable, directory, self.config.fast_bytes, self._instance[:8])
+    def __init__(self, opened: Opened) -> None:
+        self.parts = opened.parts
+        self.config, self.directory = opened.parts.config, opened.parts.directory
+        epochs = EpochLoop(self.parts)
+        self.parts.closing.callback(epochs.close)
+        reads = EngineReads(self.parts, epochs, recover(opened, epochs), opened.began)
+        control = EngineControl(self.parts, reads)
+        # only from the owning thread
+        self.create_stream, self.delete_stream = control.create_stream, control.delete_stream
+        self.apply, self.optimize = control.apply, control.optimize
+        self.push, self.push_file = control.push, control.push_file
+        self.raise_watermark = epochs.raise_watermark
+        self.has_input, self.run_epoch = epochs.has_input, epochs.run_epoch
+        # from any thread
+        self.schemas, self.streams, self.stream = reads.schemas, reads.streams, reads.stream
+        self.queries, self.query, self.result_schema = reads.queries, reads.query, reads.result_schema
+        self.plan_events, self.explain, self.propose = reads.plan_events, reads.explain, reads.propose
+        self.read_results, self.delivered = reads.read_results, reads.delivered
+        self.dead_letters, self.status = reads.dead_letters, reads.status
 
     @classmethod
     def open(
@@ -131,193 +66,36 @@ class Engine(EpochLoop):
         state_dir: Path,
         executor: Executor,
         config: EngineConfig | None = None,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> Engine:
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> Self:
         """Recover what the directory holds, finish a planned epoch, or start empty."""
-        config = config or EngineConfig()
-        lock = StateLock(state_dir)
+        opened = open_parts(state_dir, executor, config or EngineConfig(), clock)
         try:
-            engine = cls(state_dir, executor, config, clock, lock)
-            engine._recover()
+            return cls(opened)
         except BaseException:
-            lock.release()
+            opened.parts.closing.close()
             raise
-        return engine
 
-    def _replay(self, event: Event) -> None:
-        if isinstance(event, EpochCommitted):
-            self._compiled.clear()
-        self.coordinator.handle(event)
+    @property
+    def state(self) -> State:
+        """As the last event left it: a frozen value."""
+        return self.parts.coordinator.state
 
-    def _recover(self) -> None:
-        s = self.state
-        reach("recover.read")
-        for name, st in s.streams.items():
-            self._sources[name] = self._make_source(st)
-        if self._keeper is not None:
-            self._keeper.hold(self._keeper.upload(listed(s)) if self._keeper.claim.truth is None else {})
-            self._log.snapshot(s.to_json())  # in this owner's term: from here on no other one's writes count
-            mark(self._keeper)
-        if s.epoch == 0 and s.plan.version == 0 and s.plan.partitioning.count != self.config.partitions:
-            self.apply([ScaleTo(self.config.partitions)])
-        self._expire()  # the log tells what was delivered, not what has been dropped since
-        self._remove_debris()
-        reach("recover.cleaned")
-        self._delivery.catch_up(s)
-        reach("recover.delivered")
-        if s.planned is not None:
-            try:
-                self._run_planned(None)
-            except Unavailable as outage:
-                logger.warning("epoch %d waits: %s", s.planned.epoch, outage)
-        self._recovery = self._recovery.ended(s, time.monotonic() - self._opened)
-        logger.info("opened: %s", self._recovery, extra={"epoch": s.epoch})
+    @property
+    def plan(self) -> Plan:
+        return self.state.plan
 
-    def _remove_debris(self) -> None:
-        """Files that no committed epoch lists: left by a crash, or dropped just before one."""
-        s = self.state
-        keep = {r.file for r in s.sources.values()} | {r.file for r in s.joined.values()}
-        keep |= {v.file for r in s.sources.values() for v in r.views}
-        for path in self._store.directory.glob("*") if self._store.directory.exists() else ():
-            if path.name not in keep:
-                path.unlink(missing_ok=True)
-        self._results.keep_only({x.file for segments in s.segments.values() for x in segments})
-        if self._keeper is not None:
-            self._keeper.keep_only(listed(s), [self._source_dir(name).name for name in s.streams])
-
-    # -- changes: only from the owning thread, only between two epochs ----------------------------------------------
-
-    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo:
-        check_source(source, schema, allowed_roots=self.config.allowed_roots)
-        now = self.clock()
-        self.coordinator.decide_stream(schema, source, "", now)  # refuses a taken name before anything is made
-        shutil.rmtree(self._source_dir(schema.name), ignore_errors=True)  # of a deletion that was cut short
-        if self._keeper is not None:
-            self._keeper.folder(self._source_dir(schema.name).name).clear()
-        made = self._make_source(StreamState(schema, source, "", now))
-        reach("stream.made")
-        self._record(self.coordinator.decide_stream(schema, source, offset_text(made.initial()), now))
-        reach("stream.recorded")
-        self._sources[schema.name] = made
-        return self.stream(schema.name)
-
-    def delete_stream(self, name: str) -> None:
-        self._record(self.coordinator.decide_stream_deletion(name))
-        reach("stream.deleted")
-        self._sources.pop(name)
-        shutil.rmtree(self._source_dir(name), ignore_errors=True)
-        if self._keeper is not None:
-            folder = self._keeper.folder(self._source_dir(name).name)
-            folder.discard(folder.names())
-
-    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
-        """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
-
-        QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
-        and the next epoch runs with it.
-        """
-        refused: dict[int, AJoinError] = {}
-        for i, control in enumerate(batch):
-            try:
-                self._check(control)
-            except AJoinError as e:
-                refused[i] = e
-        rest = [c for i, c in enumerate(batch) if i not in refused]
-        self.coordinator.cores = self.executor.cores
-        event, outcomes = self.coordinator.decide_batch(rest, self.clock())
-        if event is not None:
-            self._record(event)
-            reach("apply.recorded")
-        decided = iter(outcomes)
-        out: list[QueryInfo | AJoinError | None] = []
-        for i, control in enumerate(batch):
-            outcome = refused[i] if i in refused else next(decided)
-            if isinstance(control, CreateQuery | DeleteQuery) and isinstance(outcome, str):
-                out.append(self._query_info(self.state.queries[outcome]))
-            else:
-                out.append(outcome if isinstance(outcome, AJoinError) else None)
-        return out
-
-    def push(self, stream: str, rows: Sequence[Any]) -> None:
-        """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
-        self._push_source(stream).append_rows(rows)
-
-    def push_file(self, stream: str, path: Path) -> None:
-        self._push_source(stream).append_file(path)
-
-    def raise_watermark(self, stream: str, ts: int | None) -> None:
-        """Explicit watermark, effective when the next epoch ends; None: infinity."""
-        self.coordinator.stream(stream)
-        mark = FOREVER if ts is None else ts
-        self._raised[stream] = max(mark, self._raised.get(stream, mark))
+    @property
+    def epoch(self) -> int:
+        """The last committed epoch; 0 before the first."""
+        return self.state.epoch
 
     def close(self) -> None:
         """Graceful end: everything is on disk already; a snapshot makes the next start quick."""
         if self.state.planned is None:
-            self._snapshot()
+            self.parts.journal.snapshot()
         self.abandon()
 
     def abandon(self) -> None:
         """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
-        self._ahead.close()
-        self._store.close()
-        self._delivery.close()
-        self._log.close()
-        if self._keeper is not None:
-            self._keeper.close()
-        self._lock.release()
-
-    def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
-        """Optimize because somebody asks: whatever is better is applied. Only from the owning thread.
-
-        A dry run shows the same plan and changes nothing, not even what hysteresis remembers.
-        """
-        if dry_run:
-            proposal, changes = self.propose(mode)
-        else:
-            before = self.plan.version
-            (outcome,) = self.apply([Optimize(mode)])
-            if isinstance(outcome, AJoinError):
-                raise outcome
-            done = self.planner.proposed
-            assert done is not None
-            proposal, changes = done, tuple(c for e in self.plan_events(before) for c in e.changes)
-        return Optimization(
-            self.plan.version,
-            changes,
-            proposal.cost_before,
-            proposal.cost_after,
-            proposal.gain,
-            proposal.reasons,
-            proposal.mode,
-            proposal.applied,
-            proposal.would_apply,
-        )
-
-    # -- inside ---------------------------------------------------------------------------------------------------
-
-    def _check(self, control: Control) -> None:
-        if isinstance(control, CreateQuery):
-            for sink in control.sinks:
-                check_sink(sink, allowed_roots=self.config.allowed_roots)
-
-    def _source_dir(self, stream: str) -> Path:
-        return self.directory / "sources" / hashlib.blake2b(stream.encode(), digest_size=8).hexdigest()
-
-    def _make_source(self, st: StreamState) -> Source:
-        where = self._source_dir(st.schema.name)
-        where.mkdir(parents=True, exist_ok=True)
-        source = make_source(st.source, st.schema, where, allowed_roots=self.config.allowed_roots)
-        if self._keeper is not None and isinstance(source, Mirrored):
-            source.mirror(self._keeper.folder(where.name), json.loads(st.offset) if st.offset else 0)
-        return source
-
-    def _push_source(self, stream: str) -> PushSource:
-        self.coordinator.stream(stream)
-        source = self._sources[stream]
-        if not isinstance(source, PushSource):
-            raise InvalidRequest(
-                f"stream {stream!r} reads from its own source, tuples cannot be pushed to it",
-                reason="NOT_A_PUSH_STREAM",
-            )
-        return source
+        self.parts.closing.close()

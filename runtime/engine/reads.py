@@ -1,7 +1,7 @@
-"""The read-only side of the engine: what streams, queries, plans and results look like, from any thread.
+"""What may be asked of an engine, from any thread: streams, queries, plans, results.
 
-Everything here looks at values that the owning thread replaces and never changes, so a reader sees one consistent
-value, perhaps an epoch old, and holds nobody up.
+Each call takes the coordinator's state once. That is a frozen value of one moment, perhaps an epoch old; nothing in it
+changes while it is looked at, and nobody is held up.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -34,50 +32,24 @@ from runtime.api import (
     StreamInfo,
 )
 from runtime.buckets.refs import BucketRef
-from runtime.connectors.base import Source
-from runtime.control.coordinator import Coordinator
-from runtime.control.planner import Planner
-from runtime.control.state import QueryRecord, State
-from runtime.durable.keeper import Keeper
-from runtime.engine.pressure import Pressure, lag_ms
-from runtime.results.log import ResultLog
+from runtime.control.state import QueryRecord, State, query_watermark
+from runtime.engine.loop import EpochLoop
+from runtime.engine.opening import Recovery
+from runtime.engine.parts import Parts
+from runtime.engine.plan_history import PlanHistory
+from runtime.engine.pressure import lag_ms
 from runtime.results.schema import result_schema
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """How much an opening had to look at: it grows with what is open, not with what ever happened."""
-
-    seconds: float = 0.0
-    records: int = 0
-    buckets: int = 0
-    bytes: int = 0
-
-    def ended(self, s: State, seconds: float) -> Recovery:
-        refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
-        return Recovery(seconds, self.records, len(refs), sum(r.bytes for r in refs))
-
-    def __str__(self) -> str:
-        return f"{self.records} log records, {self.buckets} buckets ({self.bytes:,} bytes) in {self.seconds:.2f} s"
-
-
-class EngineReader:
-    """What may be asked of an engine. The attributes are the engine's; this class only reads them."""
-
-    coordinator: Coordinator
-    planner: Planner
-    clock: Callable[[], int]
-    _opened: float
-    _recovery: Recovery
-    _keeper: Keeper | None
-    _last_epoch_seconds: float
-    _results: ResultLog
-    _sources: dict[str, Source]
-    _pressure: Pressure
+class EngineReads:
+    def __init__(self, parts: Parts, epochs: EpochLoop, recovery: Recovery, opened: float) -> None:
+        """`opened`: when the engine was opened, on the monotonic clock."""
+        self._parts, self._epochs, self._recovery, self._opened = parts, epochs, recovery, opened
+        self._history = PlanHistory()
 
     @property
     def state(self) -> State:
-        return self.coordinator.state
+        return self._parts.coordinator.state
 
     @property
     def plan(self) -> Plan:
@@ -89,18 +61,16 @@ class EngineReader:
         return self.state.epoch
 
     def schemas(self) -> Mapping[str, StreamSchema]:
-        return {name: st.schema for name, st in list(self.state.streams.items())}
+        return {name: st.schema for name, st in self.state.streams.items()}
 
     def streams(self) -> list[StreamInfo]:
         return [self.stream(name) for name in sorted(self.state.streams)]
 
     def stream(self, name: str) -> StreamInfo:
-        st = self.coordinator.stream(name)
-        users = sorted(
-            r.query.id for r in list(self.state.queries.values()) if r.running and name in r.query.query.streams
-        )
-        source = self._sources.get(name)
-        backlog = self._pressure.gauges.backlog.get(name, 0)
+        st = self._parts.coordinator.stream(name)
+        users = sorted(rq.id for rq in self.state.running.values() if name in rq.query.streams)
+        source = self._parts.sources.opened.get(name)
+        backlog = self._epochs.pressure.gauges.backlog.get(name, 0)
         return StreamInfo(
             st.schema,
             st.source,
@@ -113,27 +83,28 @@ class EngineReader:
             backlog,
             source.unit if source else "",
             backlog > 0,
-            lag_ms(self.clock(), st.watermark),
+            lag_ms(self._parts.clock(), st.watermark),
         )
 
     def queries(self) -> list[QueryInfo]:
-        return [self._query_info(r) for r in list(self.state.queries.values())]
+        state = self.state
+        return [query_info(state, r) for r in state.queries.values()]
 
     def query(self, id: str, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one with that uid."""
-        return self._query_info(self.coordinator.record(id, uid))
+        return query_info(self.state, self._parts.coordinator.record(id, uid))
 
     def result_schema(self, id: str, uid: str | None = None) -> pa.Schema:
         """The columns of the query's result log."""
-        return result_schema(self.coordinator.record(id, uid).query.query)
+        return result_schema(self._parts.coordinator.record(id, uid).query.query)
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
-        return [p for p in list(self.state.plans) if p.version > after_version]
+        return self._history.events(self.state, after_version)
 
     def dead_letters(self, stream: str | None = None) -> list[DeadLetterInfo]:
         return [
             DeadLetterInfo(name, epoch, letter.place, letter.reason, letter.text)
-            for name, epoch, letter in list(self.state.letters)
+            for name, epoch, letter in self.state.letters
             if stream in (None, name)
         ]
 
@@ -145,22 +116,23 @@ class EngineReader:
         An id can be used again after a deletion; `uid` says which of its queries is meant (None: the latest). A cursor
         with lost rows behind it is refused with CURSOR_EXPIRED: nothing is skipped in silence.
         """
-        uid = self.coordinator.record(id, uid).query.uid
+        uid = self._parts.coordinator.record(id, uid).query.uid
         while True:
-            record = self.coordinator.record(id, uid)
-            segments = dict(self.state.segments)  # taken before looking at what expired: it is set before they go
-            gone = self.state.expired.get(uid)
+            state = self.state
+            record, gone = state.queries.get(uid), state.expired.get(uid)
+            if record is None:  # forgotten since
+                record = self._parts.coordinator.record(id, uid)
             if after is not None and gone is not None and after < gone:
-                raise expired(id, after, gone)
+                raise cursor_expired(id, after, gone)
             if record.last is None or (after is not None and after >= record.last):
                 return []  # it has waited for rows for long, perhaps, and need not look for them in every epoch
             first = record.epoch if after is None else max(record.epoch, after.epoch)
-            epochs = list(segments)  # in order
+            epochs = list(state.segments)  # in order
             epochs = epochs[bisect_left(epochs, first) : bisect_right(epochs, record.last.epoch)]
             try:
-                return self._results.read(id, uid, segments, epochs, after, limit)
+                return self._parts.results.read(id, uid, state.segments, epochs, after, limit)
             except FileNotFoundError as missing:
-                if all(epoch in self.state.segments for epoch in segments):
+                if all(epoch in self.state.segments for epoch in state.segments):
                     raise InternalError(
                         f"the result log of query {id!r} has lost {missing.filename}",
                         reason="RESULTS_DAMAGED",
@@ -169,16 +141,15 @@ class EngineReader:
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""
-        ids = {uid: r.query.id for uid, r in list(self.state.queries.items())}
-        yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
+        yield from self._parts.results.epoch(epoch, self.state.segments.get(epoch, ()))
 
     def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
         """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
-        running = self.state.running()
-        proposal = self.planner.dry_run(self.state.plan, running, mode)
-        names = {uid: r.query.id for uid, r in self.state.queries.items()}
-        log = changelog.diff(self.state.plan, proposal.candidate)
-        savings = self.coordinator.savings(proposal.candidate, running)
+        s = self.state
+        proposal = self._parts.planner.dry_run(s.plan, s.running, mode)
+        names = {uid: r.query.id for uid, r in s.queries.items()}
+        log = changelog.diff(s.plan, proposal.candidate)
+        savings = self._parts.coordinator.savings(proposal.candidate, s.running)
         return proposal, describe(log, names, proposal.candidate, savings)
 
     def explain(
@@ -193,15 +164,16 @@ class EngineReader:
 
         `shown` says how the running queries appear in it.
         """
-        plan, queries, uid = self.state.plan, self.state.running(), None
+        state, uid = self.state, None
+        plan, queries = state.plan, dict(state.running)
         if candidate is not None:
             rq = RunningQuery("candidate#0", "candidate", candidate, None)
             uid, queries = rq.uid, queries | {rq.uid: rq}
             plan = create_delete(plan, [rq], ())
         elif id is not None:
-            uid = self.coordinator.record(id).query.uid
-        figures = self.planner.estimate(plan, queries)
-        observed = self.planner.observed()
+            uid = self._parts.coordinator.record(id).query.uid
+        figures = self._parts.planner.estimate(plan, queries)
+        observed = self._parts.planner.observed()
         if shown is not None:
             queries = {u: rq if u == "candidate#0" else shown(rq) for u, rq in queries.items()}
         if uid is None:
@@ -211,20 +183,21 @@ class EngineReader:
 
     def status(self) -> PlatformStatus:
         s = self.state
-        sources, joined = list(s.sources.values()), list(s.joined.values())
-        gauges, now = self._pressure.gauges, self.clock()
-        lags = [lag_ms(now, st.watermark) for st in list(s.streams.values())]
+        refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
+        gauges, now = self._epochs.pressure.gauges, self._parts.clock()
+        lags = [lag_ms(now, st.watermark) for st in s.streams.values()]
+        tiers = self._parts.durability.figures()
         return PlatformStatus(
             state="RUNNING",
             epoch=s.epoch,
             plan_version=s.plan.version,
             streams=len(s.streams),
             queries=len(s.plan.placements),
-            tuples=sum(st.tuples for st in list(s.streams.values())),
-            rows=sum(r.rows for r in list(s.queries.values())),
-            buckets=len(sources) + len(joined),
-            bucket_bytes=sum(r.bytes for r in sources) + sum(r.bytes for r in joined),
-            epoch_seconds=self._last_epoch_seconds,
+            tuples=sum(st.tuples for st in s.streams.values()),
+            rows=sum(r.rows for r in s.queries.values()),
+            buckets=len(refs),
+            bucket_bytes=sum(r.bytes for r in refs),
+            epoch_seconds=self._epochs.last_seconds,
             uptime_seconds=time.monotonic() - self._opened,
             stage_seconds=dict(s.seconds),
             latency_seconds=gauges.latency_seconds,
@@ -233,40 +206,33 @@ class EngineReader:
             lag_ms=max((lag for lag in lags if lag is not None), default=None),
             recovery_seconds=self._recovery.seconds,
             recovery_records=self._recovery.records,
-            **self._tier_figures(),
-        )
-
-    def _tier_figures(self) -> dict[str, Any]:
-        if self._keeper is None:
-            return {}
-        fast = sum(sum(shelf.local().values()) for shelf in self._keeper.shelves.values())
-        return {
-            "fast_bytes": fast,
-            "durable_bytes": self._keeper.durable_bytes(),
-            "upload_seconds": self._keeper.upload_seconds,
-        }
-
-    def _query_info(self, r: QueryRecord) -> QueryInfo:
-        rq = r.query
-        return QueryInfo(
-            rq.id,
-            rq.uid,
-            rq.query.sql,
-            QueryState.RUNNING if r.running else QueryState.DELETED,
-            rq.active_from,
-            r.active_until,
-            self.coordinator.watermark(rq) if r.running else r.active_until,
-            r.rows,
-            r.version,
-            r.epoch,
-            r.group,
-            tuple(o.name for o in rq.query.outputs),
-            r.sinks,
-            r.at_ms,
+            fast_bytes=tiers.fast_bytes,
+            durable_bytes=tiers.durable_bytes,
+            upload_seconds=tiers.upload_seconds,
         )
 
 
-def expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:
+def query_info(state: State, r: QueryRecord) -> QueryInfo:
+    rq = r.query
+    return QueryInfo(
+        rq.id,
+        rq.uid,
+        rq.query.sql,
+        QueryState.RUNNING if r.running else QueryState.DELETED,
+        rq.active_from,
+        r.active_until,
+        query_watermark(state.streams, rq) if r.running else r.active_until,
+        r.rows,
+        r.version,
+        r.epoch,
+        r.group,
+        tuple(o.name for o in rq.query.outputs),
+        r.sinks,
+        r.at_ms,
+    )
+
+
+def cursor_expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:
     return FailedPrecondition(
         f"results of query {id!r} that follow the cursor {after.epoch}:{after.sequence} have left the retention",
         reason="CURSOR_EXPIRED",

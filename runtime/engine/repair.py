@@ -25,17 +25,23 @@ Cost: reading all open state once on the driver, the lost reads, and one rebuild
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from optimizer.errors import InternalError, Unavailable
+from optimizer.model.plan import Plan
 from runtime.buckets.refs import SourceRef
 from runtime.columns.querysets import bitset
-from runtime.connectors.base import Read, carried
-from runtime.control.events import BucketsRepaired
+from runtime.connectors.base import Read
+from runtime.connectors.position import Position
+from runtime.control.events import BucketsRepaired, ReplacedBucket
 from runtime.control.state import State
-from runtime.engine.epoch_run import EpochRun
+from runtime.engine.open_buckets import OpenBuckets, source_id
+from runtime.engine.rebuild_stage import RebuildStage
+from runtime.engine.source_stage import run_source_tasks
+from runtime.engine.stage_context import StageContext
+from runtime.exchange.interface import Exchange
 from runtime.execution.outage import as_outage
 from runtime.operators.source import Again, SourceReport, SourceShared, SourceTask, run_source
 
@@ -46,52 +52,56 @@ ATTEMPTS = 5
 """How often one epoch is repaired before its failure counts."""
 
 
-def repair(run: EpochRun) -> BucketsRepaired | None:
-    """`run`: over the state of the last epoch, with the plan it ran with. None: the files are as they should be (now),
-    so it is enough to try again.
+def repair(context: StageContext, epoch: int) -> BucketsRepaired | None:
+    """`context`: the state of the last epoch with the plan it ran with. `epoch`: the one that waits for the repair.
+    None: the files are as they should be (now), so it is enough to try again.
     """
-    wrong = _damaged_files(run)
+    buckets = OpenBuckets(context.state)
+    wrong = _damaged_files(context.exchange, buckets.files())
     if not wrong:
         return None
-    lost = [ref for ref in run.open.values() if ref.files & wrong]
-    found = _read_again(run, lost)
+    lost = [ref for ref in buckets.sources.values() if ref.files & wrong]
+    replacements = _read_again(context, epoch, buckets, lost)
     for ref in lost:
-        del run.open[ref.id]
-    run.open.update({ref.id: ref for ref in found.values()})
-    stale = tuple(run.joined)
-    joined = run.rebuild_joined()
+        del buckets.sources[ref.id]
+    buckets.sources.update({ref.id: ref for ref in replacements.values()})
+    stale = tuple(buckets.joined)
+    joined = RebuildStage(context, buckets, epoch).all_joined()
     logger.warning(
         "repaired: %d of %d lost source buckets read again (nobody needs the others), %d joined buckets rebuilt",
-        len(found),
+        len(replacements),
         len(lost),
         len(joined),
     )
     return BucketsRepaired(
-        run.next_bucket, run.next_source, tuple((ref.id, found.get(ref.id)) for ref in lost), stale, joined
+        next_bucket=buckets.next_bucket,
+        next_source=buckets.next_source,
+        sources=tuple(ReplacedBucket(ref.id, replacements.get(ref.id)) for ref in lost),
+        stale=stale,
+        joined=joined,
     )
 
 
-def _damaged_files(run: EpochRun) -> set[str]:
-    names = {file for ref in run.open.values() for file in ref.files} | {ref.file for ref in run.joined.values()}
+def _damaged_files(exchange: Exchange, names: set[str]) -> set[str]:
     wrong: set[str] = set()
     for name in sorted(names):
-        run.store.forget(name)  # a copy that was sent somewhere may be the damaged one
+        exchange.forget(name)  # a copy that was sent somewhere may be the damaged one
         try:
-            run.store.verify(name)
+            exchange.files.verify(name)
         except InternalError as damage:
             logger.warning("%s", damage.message)
-            if not _fetched(run, name):
+            if not _fetched(exchange, name):
                 wrong.add(name)
     return wrong
 
 
-def _fetched(run: EpochRun, name: str) -> bool:
+def _fetched(exchange: Exchange, name: str) -> bool:
     """Did the store bring the file back whole?"""
-    if not run.store.refetch(name):
+    if not exchange.files.refetch(name):
         return False
-    run.store.forget(name)
+    exchange.forget(name)
     try:
-        run.store.verify(name)
+        exchange.files.verify(name)
     except InternalError as damage:
         logger.warning("%s, also the copy that was fetched", damage.message)
         return False
@@ -102,59 +112,53 @@ def _fetched(run: EpochRun, name: str) -> bool:
 # -- source buckets -----------------------------------------------------------------------------------------------
 
 
-def _read_again(run: EpochRun, lost: Sequence[SourceRef]) -> dict[int, SourceRef]:
+class _Range(NamedTuple):
+    stream: str
+    start: Position
+    end: Position
+
+
+def _read_again(
+    context: StageContext, epoch: int, buckets: OpenBuckets, lost: Sequence[SourceRef]
+) -> dict[int, SourceRef]:
     """What replaces each lost bucket; nothing for one that no query needs."""
     tasks: list[SourceTask] = []
     owners: list[SourceRef] = []
-    ranges: dict[tuple[str, str, str], Sequence[Read]] = {}
+    reads: dict[_Range, Sequence[Read]] = {}
     for ref in lost:
-        again = Again(ref.epoch, ref.file, allowed(run.state, ref))
+        again = Again(ref.epoch, ref.file, allowed(context.state, context.plan, ref))
         if again.allowed:
-            read = _read_of(run, ref, ranges)
-            tasks.append(SourceTask(ref.stream, 2 * (run.next_source + len(tasks)), read, ref.origin, again=again))
+            read = _read_of(context, ref, reads)
+            tasks.append(SourceTask(ref.stream, source_id(buckets.next_source), read, ref.origin, again=again))
+            buckets.next_source += 1
             owners.append(ref)
-    if not tasks:
-        return {}
-    run.next_source += len(tasks)
-    stage = run.source_stage()
-    shared = SourceShared(
-        run.store.for_tasks(()),
-        run.physical.version,
-        run.planned.epoch,
-        run.physical.packed_sources,
-        {t.stream: run.state.streams[t.stream].schema for t in tasks},
-        stage.key,
-        stage.floors,
-    )
-    reports = run.executor.run(f"epoch {run.planned.epoch}: lost buckets", read_again, shared, tasks)
+    reports = run_source_tasks(context, epoch, "lost buckets", tasks, read_again)
     return {ref.id: r.bucket for ref, r in zip(owners, reports, strict=True) if r.bucket is not None}
 
 
-def allowed(state: State, ref: SourceRef) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def allowed(state: State, plan: Plan, ref: SourceRef) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Per query group the slots of queries that were there in the bucket's epoch and still need it."""
     slots: dict[int, list[int]] = {}
-    for uid, placed in state.plan.by_uid.items():
+    for uid, placed in plan.by_uid.items():
         record = state.queries.get(uid)
         if record is None or not record.running or record.epoch > ref.epoch:
             continue
         mine = ref.origin.queries is None or uid in ref.origin.queries
         if mine and ref.stream in record.query.query.streams:
             slots.setdefault(placed.group, []).append(placed.slot)
-    return tuple((g, tuple(int(w) for w in bitset(s, state.plan.words(g)))) for g, s in sorted(slots.items()))
+    return tuple((g, tuple(int(w) for w in bitset(s, plan.words(g)))) for g, s in sorted(slots.items()))
 
 
-def _read_of(run: EpochRun, ref: SourceRef, ranges: dict[tuple[str, str, str], Sequence[Read]]) -> Read:
-    at = (ref.stream, ref.origin.start, ref.origin.end)
+def _read_of(context: StageContext, ref: SourceRef, reads: dict[_Range, Sequence[Read]]) -> Read:
+    at = _Range(ref.stream, ref.origin.start, ref.origin.end)
     try:
-        if at not in ranges:
-            ranges[at] = run.sources[ref.stream].reads(json.loads(at[1]), json.loads(at[2]))
-        reads = ranges[at]
-        if ref.origin.read >= len(reads):
+        if at not in reads:
+            reads[at] = context.sources[ref.stream].reads(at.start.offset, at.end.offset)
+        if ref.origin.read >= len(reads[at]):
             raise InternalError("the source does not know this range any more")
-        read = reads[ref.origin.read]
-        return carried(read) if run.store.by_value else read
+        return context.exchange.carry(reads[at][ref.origin.read])
     except Exception as e:
-        raise _lost(ref.stream, ref.file, ref.epoch, at[1], at[2], e) from e
+        raise _lost(ref.stream, ref.file, ref.epoch, at.start, at.end, e) from e
 
 
 def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:
@@ -166,7 +170,7 @@ def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:
         raise _lost(task.stream, task.again.lost, task.again.epoch, task.origin.start, task.origin.end, e) from e
 
 
-def _lost(stream: str, file: str, epoch: int, start: str, end: str, why: Exception) -> Exception:
+def _lost(stream: str, file: str, epoch: int, start: Position, end: Position, why: Exception) -> Exception:
     """What passes (a broker that is away, a full disk) stays what it is: the epoch is tried again later."""
     passing = as_outage(why)
     if isinstance(passing, Unavailable):

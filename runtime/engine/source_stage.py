@@ -8,75 +8,95 @@ and read again.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from runtime.buckets.refs import Origin
-from runtime.buckets.store import BucketStore
-from runtime.connectors.base import Read, Source, carried
+from runtime.connectors.base import Read
+from runtime.connectors.position import Position
+from runtime.control.events import StreamProgress
 from runtime.control.state import StreamState
-from runtime.execution.executor import Executor
-from runtime.execution.physical import Physical
+from runtime.engine.open_buckets import source_id
+from runtime.engine.stage_context import StageContext
 from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceStage:
-    """`ends`: up to where each stream is read. Source buckets have even ids, joined ones odd ids, so that both can be
-    handed out at the same time; `first` is the first half id."""
+    """`streams`: where the streams stand. `ends`: up to where each is read. `first`: number of the first bucket."""
 
+    context: StageContext
     epoch: int
     streams: Mapping[str, StreamState]
-    ends: Mapping[str, str]
+    ends: Mapping[str, Position]
     first: int
-    physical: Physical
-    store: BucketStore
-    key: str
-    floors: tuple[tuple[int, int, int], ...] = ()
-    separate: bool = False
-    """One task per read and query group instead of one per read, as if each query had a job of its own."""
-    members: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The queries of each group, for that."""
 
-    def tasks(self, sources: Mapping[str, Source]) -> list[SourceTask]:
-        out: list[SourceTask] = []
+    def run(self) -> list[SourceReport]:
+        return run_source_tasks(self.context, self.epoch, "source", self.tasks(), run_source)
+
+    def tasks(self) -> list[SourceTask]:
+        tasks: list[SourceTask] = []
         for stream, end in sorted(self.ends.items()):
             st = self.streams[stream]
-            if end != st.offset:
-                for number, read in enumerate(sources[stream].reads(json.loads(st.offset), json.loads(end))):
-                    whole = carried(read) if self.store.by_value else read
-                    out += self._of_read(stream, whole, Origin(st.offset, end, number, st.accept_from), len(out))
-        return out
+            if end != st.position:
+                reads = self.context.sources[stream].reads(st.position.offset, end.offset)
+                for number, read in enumerate(reads):
+                    origin = Origin(st.position, end, number, st.accept_from)
+                    tasks += self._of_read(stream, self.context.exchange.carry(read), origin, len(tasks))
+        return tasks
 
     def _of_read(self, stream: str, read: Read, origin: Origin, number: int) -> list[SourceTask]:
-        if not (self.separate and stream in self.physical.sources and self.physical.sources[stream].views):
-            return [SourceTask(stream, 2 * (self.first + number), read, origin)]
-        groups = sorted({v.group for v in self.physical.sources[stream].views})
+        """One task; if every group has buckets of its own, one per group, of which the first counts what was read."""
+        spec = self.context.physical.sources.get(stream)
+        if not self.context.sharing.own_buckets or spec is None or not spec.views:
+            return [SourceTask(stream, source_id(self.first + number), read, origin)]
+        plan = self.context.plan
         return [
             SourceTask(
                 stream,
-                2 * (self.first + number + i),
+                source_id(self.first + number + i),
                 read,
-                replace(origin, queries=self.members.get(group, ())),
+                replace(origin, queries=tuple(plan.slots(group).values())),
                 group,
                 counts=i == 0,
             )
-            for i, group in enumerate(groups)
+            for i, group in enumerate(sorted({v.group for v in spec.views}))
         ]
 
-    def run(self, executor: Executor, sources: Mapping[str, Source]) -> list[SourceReport]:
-        tasks = self.tasks(sources)
-        if not tasks:
-            return []
-        schemas = {t.stream: self.streams[t.stream].schema for t in tasks}
-        shared = SourceShared(
-            self.store.for_tasks(()),
-            self.physical.version,
-            self.epoch,
-            self.physical.packed_sources,
-            schemas,
-            self.key,
-            self.floors,
+
+def run_source_tasks(
+    context: StageContext,
+    epoch: int,
+    what: str,
+    tasks: Sequence[SourceTask],
+    run: Callable[[SourceShared, SourceTask], SourceReport],
+) -> list[SourceReport]:
+    if not tasks:
+        return []
+    shared = SourceShared(
+        context.exchange.for_tasks(()),
+        context.physical.version,
+        epoch,
+        context.physical.packed_sources,
+        {t.stream: context.schemas[t.stream] for t in tasks},
+        context.key,
+        context.source_floors,
+    )
+    return context.exchange.run(f"epoch {epoch}: {what}", run, shared, tasks)
+
+
+def progress_of(streams: Iterable[str], reports: Sequence[SourceReport]) -> tuple[StreamProgress, ...]:
+    """What the reports of a source stage say of each stream."""
+    progress = []
+    for stream in streams:
+        mine = [r for r in reports if r.stream == stream]
+        progress.append(
+            StreamProgress(
+                stream=stream,
+                tuples=sum(r.tuples for r in mine),
+                late=sum(r.late for r in mine),
+                dead=sum(r.dead for r in mine),
+                max_time=max((r.max_time for r in mine if r.max_time is not None), default=None),
+            )
         )
-        return executor.run(f"epoch {self.epoch}: source", run_source, shared, tasks)
+    return tuple(progress)

@@ -6,11 +6,12 @@ second never arrives, so nothing has to be undone. One outbox per running task, 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from optimizer.errors import InternalError
 
@@ -43,3 +44,14 @@ def post(kind: Kind, name: str, data: bytes) -> None:
     if posted is None:
         raise InternalError(f"{kind} {name} has nowhere to go: no outbox is open", reason="NO_OUTBOX")
     posted.append(Posted(kind, name, data))
+
+
+class SegmentOutbox:
+    """Result segments go back with the task's answer."""
+
+    def begin(self, name: str) -> BinaryIO:
+        return io.BytesIO()
+
+    def publish(self, name: str, file: BinaryIO) -> None:
+        assert isinstance(file, io.BytesIO)
+        post("segment", name, file.getvalue())

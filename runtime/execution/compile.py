@@ -34,14 +34,14 @@ def compile_plan(
     queries: Mapping[str, RunningQuery],
     schemas: Mapping[str, StreamSchema],
     *,
-    eager: bool = False,
+    closed_lists: bool = True,
 ) -> Physical:
-    """`eager`: joined lists are opened at once instead of staying closed (only to be measured against).
+    """`closed_lists`: joined lists stay closed until the sink; else they are opened at once.
 
     The plan of the last epoch may name streams that were deleted since; nobody reads them.
     """
     exposed, uses = _exposures(plan)
-    if eager:
+    if not closed_lists:
         leaves = {n.name: frozenset(n.leaves) for n in plan.nodes}
         exposed = {(name, key): leaves[name] for name, key in exposed}
     sources = {

@@ -1,31 +1,52 @@
-"""Frozen dataclasses to JSON and back, for everything the state directory remembers.
+"""Frozen values to JSON and back, for everything the state directory remembers.
 
-A dataclass becomes {"$": class name, field: value, ...}; tuples and lists become lists and come back as tuples; enums
-travel as their value. Only the classes registered here can be read, so a file in the state directory can never name
-other code to run. Reading is strict: an unknown class or field is an InternalError with reason LOG_CORRUPT.
+    dataclass                 {"$": class name, field: value, ...}
+    several alike in a row    {"$rows": class name, "of": [[value, ...], ...]}   (named tuples: numbers and names)
+    mapping                   {"$map": [[key, value], ...]}
+    enum, offset, plan, ...   {"$is": class name, "value": what its converter says}
+    infinite or no number     {"$float": text}
+
+Tuples and lists become lists and come back as tuples. Only registered classes can be read, so a file in the state
+directory can never name other code to run. Reading is strict: an unknown class or field is an InternalError with
+reason LOG_CORRUPT.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from optimizer.errors import InternalError
 from optimizer.model import expressions, plan, query, types
-from optimizer.model.types import ColumnType
+from optimizer.model.changelog import Changelog
+from optimizer.model.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
+
+
+class _Converter(NamedTuple):
+    kind: type
+    to_json: Callable[[Any], Any]
+    from_json: Callable[[Any], Any]
+
 
 _CLASSES: dict[str, type] = {}
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_CONVERTERS: dict[str, _Converter] = {}
 _PLAIN = frozenset({int, str, bool, type(None)})
 """Exactly these, not what is derived from them: an enum is a str, too."""
 
 
 def register(*classes: type) -> None:
-    """Make classes readable; their names must be unique."""
+    """Make dataclasses and named tuples readable; their names must be unique."""
     for c in classes:
         assert _CLASSES.setdefault(c.__name__, c) is c, c.__name__
-        _FIELDS[c] = tuple(f.name for f in fields(c))
+        _FIELDS[c] = tuple(f.name for f in fields(c)) if is_dataclass(c) else c._fields  # type: ignore[attr-defined]
+
+
+def register_converted(kind: type, to_json: Callable[[Any], Any], from_json: Callable[[Any], Any]) -> None:
+    """A class that knows a JSON value of its own."""
+    _CONVERTERS[kind.__name__] = _Converter(kind, to_json, from_json)
 
 
 register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
@@ -45,45 +66,73 @@ register(
     expressions.InList,
     expressions.Like,
 )
+register_converted(types.ColumnType, str, types.ColumnType)
+register_converted(plan.Plan, plan_to_json, plan_from_json)
+register_converted(Changelog, changelog_to_json, changelog_from_json)
 
 
 def encode(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:  # most of a commit is numbers and names
         return value
-    name = kind.__name__
+    if kind is tuple or kind is list:
+        return _encode_sequence(value)
     if kind in _FIELDS:
-        out: dict[str, Any] = {"$": name}
+        out: dict[str, Any] = {"$": kind.__name__}
         for f in _FIELDS[kind]:
             field = getattr(value, f)
             out[f] = field if type(field) in _PLAIN else encode(field)
         return out
-    if isinstance(value, Enum):
-        return {"$e": value.value}
-    if isinstance(value, (tuple, list)):
-        return [encode(v) for v in value]
-    if isinstance(value, dict):
-        assert all(isinstance(k, str) for k in value)
-        return {"$d": {k: encode(v) for k, v in value.items()}}
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return {"$f": repr(value)}
-    assert not is_dataclass(kind), f"{name} is not registered"
-    return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if kind.__name__ in _CONVERTERS:
+        return {"$is": kind.__name__, "value": _CONVERTERS[kind.__name__].to_json(value)}
+    assert isinstance(value, Mapping), f"{kind.__name__} is not registered"
+    return {"$map": [[encode(k), encode(v)] for k, v in value.items()]}
+
+
+def _encode_sequence(values: tuple[Any, ...] | list[Any]) -> Any:
+    kind = type(values[0]) if values else None
+    if kind in _FIELDS and issubclass(kind, tuple) and all(type(v) is kind for v in values):
+        return {"$rows": kind.__name__, "of": [[v if type(v) in _PLAIN else encode(v) for v in row] for row in values]}
+    return [v if type(v) in _PLAIN else encode(v) for v in values]
 
 
 def decode(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(decode(v) for v in value)
+        return tuple([decode(v) for v in value])
     if not isinstance(value, dict):
         return value
-    if "$e" in value:
-        return ColumnType(value["$e"])
-    if "$f" in value:
-        return float(value["$f"])
-    if "$d" in value:
-        return {k: decode(v) for k, v in value["$d"].items()}
-    name = value.get("$")
-    found = _CLASSES.get(name) if isinstance(name, str) else None
-    if found is None or set(value) - {"$"} != set(_FIELDS[found]):
-        raise InternalError(f"the log holds an unknown record {name!r}", reason="LOG_CORRUPT")
-    return found(**{f: decode(value[f]) for f in _FIELDS[found]})
+    if "$" in value:
+        kind = _class(value["$"])
+        if value.keys() - {"$"} != set(_FIELDS[kind]):
+            raise _unknown(value["$"])
+        return kind(**{f: decode(value[f]) for f in _FIELDS[kind]})
+    if "$rows" in value:
+        kind = _class(value["$rows"])
+        return tuple([_row(kind, row) for row in value["of"]])
+    if "$map" in value:
+        return {decode(k): decode(v) for k, v in value["$map"]}
+    if "$float" in value:
+        return float(value["$float"])
+    converter = _CONVERTERS.get(value.get("$is", ""))
+    if converter is None:
+        raise _unknown(value.get("$is"))
+    return converter.from_json(value["value"])
+
+
+def _row(kind: type, row: list[Any]) -> Any:
+    if len(row) != len(_FIELDS[kind]):
+        raise _unknown(kind.__name__)
+    return kind(*(decode(v) for v in row))
+
+
+def _class(name: Any) -> type:
+    known = _CLASSES.get(name) if isinstance(name, str) else None
+    if known is None:
+        raise _unknown(name)
+    return known
+
+
+def _unknown(name: Any) -> InternalError:
+    return InternalError(f"the log holds an unknown record {name!r}", reason="LOG_CORRUPT")

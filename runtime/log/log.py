@@ -13,40 +13,25 @@ else is an error: the platform would rather not start than start with a hole.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
-from optimizer.errors import FailedPrecondition, InternalError
+from optimizer.errors import FailedPrecondition
 from runtime.crashpoints import reach
 from runtime.execution.outage import as_outage
+from runtime.files import sync_directory, write_atomically
+from runtime.log.framing import frame, read_frame, read_frames
 
-FORMAT = 3
+FORMAT = 4
 
 
-class StateLock:
-    """One process per state directory. The operating system releases it when the process dies, however it dies."""
+class LogContents(NamedTuple):
+    """The newest snapshot (None: there is none yet) and the records after it, as JSON values."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._file = open(directory / "lock", "a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            self._file.close()
-            raise FailedPrecondition(
-                f"the state directory {directory} is used by another running platform",
-                reason="STATE_LOCKED",
-                hint="stop it first, or choose another --state-dir",
-            ) from e
-
-    def release(self) -> None:
-        self._file.close()
+    snapshot: Any | None
+    records: list[Any]
 
 
 class Objects(Protocol):
@@ -66,16 +51,11 @@ class Log:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         version = directory / "format"
-        if version.exists() and version.read_text().strip() != str(FORMAT):
-            raise FailedPrecondition(
-                f"{directory} was written in format {version.read_text().strip()}, this version reads {FORMAT}",
-                reason="STATE_FORMAT",
-            )
-        if not version.exists():
-            temporary = directory / "format.tmp"
-            temporary.write_text(f"{FORMAT}\n")
-            os.replace(temporary, version)
-        self._number = max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
+        if version.exists():
+            check_format(str(directory), version.read_text().strip())
+        else:
+            write_atomically(version, f"{FORMAT}\n".encode())
+        self._number = newest_snapshot(directory)
         self._tidy()
         self._file: TextIO | None = None
         self._objects: Objects | None = None
@@ -86,17 +66,21 @@ class Log:
         self.close()
         self._objects, self._number = objects, max(number, self._number)
 
-    def read(self) -> tuple[Any | None, list[Any]]:
-        """(snapshot, records after it)."""
+    def read(self) -> LogContents:
+        """What was never acknowledged (a torn last line) is cut off."""
+        snapshot, records = None, []
         path = self.directory / f"snapshot-{self._number}.json"
-        snapshot = None
         if path.exists():
-            snapshot = next(_lines(path, torn=False), None)
-            if snapshot is None:
-                raise InternalError(f"{path.name} is damaged", reason="LOG_CORRUPT")
-        records = list(_lines(self._path, torn=True)) if self._path.exists() else []
+            snapshot = read_frame(path.name, path.read_bytes())
+        if self._path.exists():
+            raw, good = self._path.read_bytes(), 0
+            for framed in read_frames(self._path.name, raw, torn=True):
+                records.append(framed.record)
+                good = framed.end
+            if good < len(raw):
+                os.truncate(self._path, good)
         self.since_snapshot = len(records)
-        return snapshot, records
+        return LogContents(snapshot, records)
 
     @property
     def _path(self) -> Path:
@@ -104,12 +88,12 @@ class Log:
 
     def append(self, record: Any) -> None:
         """On disk when this returns."""
-        line = _line(record)
+        line = frame(record)
         if self._objects is not None:
             self._objects.append(self._number, self.since_snapshot, line)
         if self._file is None:
             self._file = open(self._path, "a", encoding="utf-8")
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
         size = os.fstat(self._file.fileno()).st_size
         reach("log.append.before")
         try:
@@ -139,17 +123,12 @@ class Log:
 
     def snapshot(self, state: Any) -> None:
         """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""
-        temporary, line = self.directory / "snapshot.tmp", _line(state)
+        line = frame(state)
         if self._objects is not None:
             self._objects.snapshot(self._number + 1, line)
-        with open(temporary, "w", encoding="utf-8") as f:
-            f.write(line)
-            f.flush()
-            os.fsync(f.fileno())
-        reach("snapshot.written")
-        os.replace(temporary, self.directory / f"snapshot-{self._number + 1}.json")
+        path = self.directory / f"snapshot-{self._number + 1}.json"
+        write_atomically(path, line.encode(), sync=True, point="snapshot.written")
         reach("snapshot.renamed")
-        _sync_directory(self.directory)
         self.close()
         self._number, self.since_snapshot = self._number + 1, 0
         self._tidy()
@@ -170,31 +149,14 @@ class Log:
             self._file = None
 
 
-def _line(record: Any) -> str:
-    text = json.dumps(record, separators=(",", ":"))
-    return f"{zlib.crc32(text.encode()):08x} {text}\n"
+def newest_snapshot(directory: Path) -> int:
+    return max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
 
 
-def _lines(path: Path, *, torn: bool) -> Iterator[Any]:
-    raw = path.read_bytes()
-    lines = raw.split(b"\n")
-    good = 0
-    for number, line in enumerate(lines[:-1]):
-        body = line[9:]
-        if len(line) < 10 or line[:9] != b"%08x " % zlib.crc32(body):
-            if torn and number == len(lines) - 2 and not lines[-1]:
-                break
-            raise InternalError(f"{path.name}, line {number + 1} is damaged", reason="LOG_CORRUPT")
-        good += len(line) + 1
-        yield json.loads(body)
-    if torn and good < len(raw):
-        with open(path, "r+b") as f:
-            f.truncate(good)
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def check_format(place: str, format: str, expected: str = str(FORMAT)) -> None:
+    if format != expected:
+        raise FailedPrecondition(
+            f"{place} was written in format {format}, this version reads {expected}",
+            reason="STATE_FORMAT",
+            hint="start with an empty state directory, or use the version that wrote this one",
+        )

@@ -36,7 +36,7 @@ from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
 from runtime.operators.sink import Sinks
-from runtime.results.segment import Delivered, SegmentWriter
+from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
 
 END = np.int64(np.iinfo(np.int32).max)
 
@@ -60,8 +60,7 @@ class JoinShared:
     joins: Packed[Mapping[str, JoinSpec]]
     inputs: Mapping[str, JoinInputs]
     emit: bool
-    results: str | None
-    """Where segments go; None: back with the report."""
+    segments: SegmentTarget
     floors: tuple[tuple[int, int, int], ...] = ()
     """(group, slot, time) when state is rebuilt: combinations before that time are in closed windows only, and the
     buckets some of them refer to are gone."""
@@ -95,7 +94,7 @@ class JoinReport:
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     began = time.perf_counter()
     ids = {(node, key): bucket for node, key, bucket in task.buckets}
-    writer, tally = SegmentWriter(shared.results, task.segment), Tally()
+    writer, tally = SegmentWriter(shared.segments, task.segment), Tally()
     sink_seconds = 0.0
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}

@@ -13,10 +13,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-from optimizer.errors import Unavailable
+from optimizer.model.plan import id_of
 from runtime.connectors.base import Sink
 from runtime.connectors.registry import make_sink
 from runtime.control.state import State
@@ -34,7 +33,7 @@ class Delivery:
         marker: Path,
         results: ResultLog,
         allowed_roots: tuple[Path, ...],
-        save: Callable[[bytes], object] | None = None,
+        save: Callable[[bytes], object] = lambda data: None,
     ) -> None:
         """`save`: puts the marker somewhere else too. If that fails, more is handed over again after a crash."""
         self._marker, self._results, self._roots, self._save = marker, results, allowed_roots, save
@@ -57,9 +56,7 @@ class Delivery:
             reach("delivery.written")
             os.replace(temporary, self._marker)
             reach("delivery.marked")
-            if self._save is not None:
-                with suppress(Unavailable):
-                    self._save(str(self._done).encode())
+            self._save(str(self._done).encode())
 
     def _hand_over(self, state: State, epoch: int) -> bool:
         reach("delivery.begun")
@@ -70,7 +67,7 @@ class Delivery:
                 try:
                     if at not in self._sinks:
                         self._sinks[at] = make_sink(spec, allowed_roots=self._roots)
-                    self._sinks[at].write(batch.uid.rpartition("#")[0], epoch, batch.table)
+                    self._sinks[at].write(id_of(batch.uid), epoch, batch.table)
                     reach("delivery.sink")
                 except Exception as e:
                     if not self._failing:

@@ -15,7 +15,7 @@ import mmap
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +23,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from optimizer.errors import InternalError
+from optimizer.model.plan import id_of
 from runtime.api import Cursor, ResultBatch
 from runtime.crashpoints import reach
 from runtime.results.segment import Segment, SegmentEntry, SegmentIndex
@@ -43,7 +44,6 @@ class QueryTable:
 class ResultLog:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
         self._indexes: OrderedDict[str, SegmentIndex] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
@@ -70,14 +70,14 @@ class ResultLog:
                     return out
         return out
 
-    def epoch(self, epoch: int, segments: Sequence[Segment], ids: Mapping[str, str]) -> Iterator[ResultBatch]:
+    def epoch(self, epoch: int, segments: Sequence[Segment]) -> Iterator[ResultBatch]:
+        """Everything that one epoch delivered, in delivery order."""
         sequence: dict[str, int] = {}
         for segment in segments:
             for entry in self._listed(epoch, segment):
                 number = sequence.get(entry.uid, 0)
                 sequence[entry.uid] = number + 1
-                id = ids.get(entry.uid, entry.uid.rpartition("#")[0])
-                yield ResultBatch(id, Cursor(epoch, number), self._load_listed(epoch, segment, entry))
+                yield ResultBatch(id_of(entry.uid), Cursor(epoch, number), self._load_listed(epoch, segment, entry))
 
     def by_query(self, epoch: int, segments: Sequence[Segment], uids: Iterable[str]) -> Iterator[QueryTable]:
         """Of these queries, those that got rows."""
@@ -160,8 +160,9 @@ class ResultLog:
             (self.directory / name).unlink(missing_ok=True)
             reach("segment.dropped")
 
-    def keep_only(self, files: set[str]) -> None:
-        self.drop(p.name for p in self.directory.iterdir() if p.name not in files)
+    def keep_only(self, files: Collection[str]) -> None:
+        there = self.directory.iterdir() if self.directory.exists() else ()
+        self.drop([p.name for p in there if p.name not in files])
 
 
 def read_tail(file: BinaryIO, segment: Segment) -> bytes:
@@ -187,7 +188,7 @@ def damaged(epoch: int, segment: Segment, what: str, entry: SegmentEntry | None 
     if entry is None:
         rows = f"the rows of all queries in it ({segment.rows})"
     else:
-        rows = f"{entry.rows} rows of query {entry.uid.rpartition('#')[0]!r}"
+        rows = f"{entry.rows} rows of query {id_of(entry.uid)!r}"
     return InternalError(
         f"result segment {segment.file} {what}: {rows} of epoch {epoch} cannot be read",
         reason="RESULTS_DAMAGED",

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from runtime.control.events import ResultsExpired
+from runtime.api import Cursor
+from runtime.control.events import LostResults, ResultsExpired
 from runtime.control.state import QueryRecord
 from runtime.results.segment import Segment, SegmentIndex
 
@@ -47,7 +48,7 @@ def expired(
 ) -> ResultsExpired:
     """`indexes`: of an epoch's segments; None when they are damaged: then every query that may have had rows in the
     epoch counts as having had some, because a gap must not pass in silence."""
-    last: dict[str, tuple[int, int]] = {}
+    last: dict[str, Cursor] = {}
     for epoch in sorted(epochs, reverse=True):
         found = indexes(epoch)
         batches: dict[str, int] = {}
@@ -61,5 +62,6 @@ def expired(
             for uid, (_, count) in index.queries().items():
                 batches[uid] = batches.get(uid, 0) + count
         for uid, count in batches.items():
-            last.setdefault(uid, (epoch, count - 1))
-    return ResultsExpired(tuple(sorted(epochs)), tuple((uid, *place) for uid, place in last.items()))
+            last.setdefault(uid, Cursor(epoch, count - 1))
+    lost = tuple(LostResults(uid, place) for uid, place in last.items())
+    return ResultsExpired(epochs=tuple(sorted(epochs)), lost=lost)

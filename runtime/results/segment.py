@@ -1,7 +1,7 @@
 """Segments of the result log: one file per task, in it one Arrow stream per query and flush, at its end their index.
 
-A segment appears by rename and counts only once the epoch's commit lists it. Where tasks see no directory it is
-built in memory and goes back with the task's answer.
+A segment appears whole and counts only once the epoch's commit lists it. Where it goes is its target's business: into
+the directory that all tasks see, or back with the task's answer (runtime.exchange).
 
 The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
 task wrote are never shown to anybody, and what the platform remembers of an epoch does not grow with its queries: a
@@ -10,19 +10,17 @@ thousand of them, over ten thousand epochs, would fill the driver's memory and e
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
 from runtime.buckets.checked import Checksum, checksum
 from runtime.crashpoints import reach
-from runtime.exchange.outbox import post
 
 SMALL = 1 << 18
 """Bytes, about, below which rows are better copied once than written piece by piece."""
@@ -123,15 +121,42 @@ class Summed:
         """Somebody else's file."""
 
 
+class SegmentTarget(Protocol):
+    """Where a task's segments go. Picklable: it travels with the stage."""
+
+    def begin(self, name: str) -> BinaryIO: ...
+
+    def publish(self, name: str, file: BinaryIO) -> None:
+        """The file is complete."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFolder:
+    """A directory that all tasks see; a segment appears by rename."""
+
+    directory: str
+
+    def begin(self, name: str) -> BinaryIO:
+        path = self._temporary(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "wb")
+
+    def publish(self, name: str, file: BinaryIO) -> None:
+        file.close()
+        reach("segment.written")
+        os.replace(self._temporary(name), Path(self.directory) / name)
+        reach("segment.renamed")
+
+    def _temporary(self, name: str) -> Path:
+        return Path(self.directory) / f".{name}.{os.getpid()}.tmp"
+
+
 class SegmentWriter:
-    """Opens its file with the first row, so that a task without rows leaves nothing behind.
+    """Begins with the first row, so that a task without rows leaves nothing behind."""
 
-    `directory` None: there is no file, the segment is posted.
-    """
-
-    def __init__(self, directory: str | None, name: str) -> None:
-        self._name = name
-        self._path = None if directory is None else Path(directory) / name
+    def __init__(self, target: SegmentTarget, name: str) -> None:
+        self._target, self._name = target, name
         self._file: BinaryIO | None = None
         self._entries: list[SegmentEntry] = []
         self._schema: tuple[pa.Schema, bytes] | None = None
@@ -139,7 +164,7 @@ class SegmentWriter:
     def append(self, uid: str, batch: pa.RecordBatch, rows: int | None = None) -> None:
         """`rows`: how many rows the batch stands for, if it is not one each."""
         if self._file is None:
-            self._file = self._open()
+            self._file = self._target.begin(self._name)
         at, count = self._file.tell(), batch.num_rows if rows is None else rows
         if 8 * batch.num_rows * batch.num_columns < SMALL:
             data = b"".join((self._head(batch.schema), batch.serialize(), END))
@@ -164,23 +189,6 @@ class SegmentWriter:
         tail = index.to_bytes()
         self._file.write(tail)
         size = self._file.tell()
-        if self._path is None:
-            assert isinstance(self._file, io.BytesIO)
-            post("segment", self._name, self._file.getvalue())
-        else:
-            self._file.close()
-            reach("segment.written")
-            os.replace(self._temporary(self._path), self._path)
-            reach("segment.renamed")
+        self._target.publish(self._name, self._file)
         segment = Segment(self._name, size, len(tail), sum(e.rows for e in self._entries), checksum(tail))
         return Delivered(segment, index.queries())
-
-    def _open(self) -> BinaryIO:
-        if self._path is None:
-            return io.BytesIO()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        return open(self._temporary(self._path), "wb")
-
-    @staticmethod
-    def _temporary(path: Path) -> Path:
-        return path.with_name(f".{path.name}.{os.getpid()}.tmp")

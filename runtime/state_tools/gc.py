@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from runtime.log.log import StateLock
+from runtime.log.lock import StateLock
 from runtime.state_tools.files import Debris, debris, format_of, read_state
 
 

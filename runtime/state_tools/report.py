@@ -11,7 +11,9 @@ from pathlib import Path
 
 from runtime.api import QueryState
 from runtime.control.state import State, query_watermark
-from runtime.state_tools.files import Debris, debris, format_of, is_running, pushed_batches, read_state, tier_of
+from runtime.durable.mark import tier_of
+from runtime.log.lock import is_locked
+from runtime.state_tools.files import Debris, debris, format_of, pushed_batches, read_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def inspect(directory: Path) -> StateReport:
     planned = s.planned
     return StateReport(
         directory=str(directory),
-        running=is_running(directory),
+        running=is_locked(directory),
         tier=tier_of(directory),
         format=format_of(directory),
         epoch=s.epoch,
@@ -119,7 +121,11 @@ def inspect(directory: Path) -> StateReport:
         records=found.records,
         log_bytes=found.log_bytes,
         torn_bytes=found.torn,
-        planned=None if planned is None else PlannedReport(planned.epoch, planned.version, planned.ends),
+        planned=None
+        if planned is None
+        else PlannedReport(
+            planned.epoch, planned.version, tuple((end.stream, end.position.text) for end in planned.ends)
+        ),
         streams=tuple(_stream(directory, s, name) for name in sorted(s.streams)),
         queries=_queries(s),
         joins=_joins(directory / "buckets", s),
@@ -140,7 +146,7 @@ def _stream(directory: Path, s: State, name: str) -> StreamReport:
     return StreamReport(
         name=name,
         source=st.source.kind,
-        offset=st.offset,
+        offset=st.position.text,
         watermark=st.watermark,
         tuples=st.tuples,
         late=st.late,

@@ -10,16 +10,12 @@ says what the platform will do about it:
 - a result segment: its rows cannot be made again; whoever reads past them is told RESULTS_DAMAGED;
 - pushed rows that no epoch has read: the platform stops at the epoch that needs them.
 
-Retention removes the oldest results without a record in the log, so results that are missing before everything that is
-there are no problem.
-
 While a platform runs, files come and go. Whatever looks wrong is looked at again against the log as it is then, and
 counts only if it is still listed. The cost is reading all state once.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,16 +26,14 @@ from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
 from runtime.buckets.refs import SourceRef
 from runtime.control.state import State
+from runtime.engine.sources import folder_of
+from runtime.log.lock import is_locked
 from runtime.results.segment import Segment, SegmentIndex
 from runtime.state_tools.files import (
-    Found,
-    bucket_files,
-    is_running,
+    LogReport,
     pushed_batches,
     read_state,
-    segment_files,
     size_of,
-    source_folder,
 )
 
 MADE_AGAIN = "the next epoch makes it again from source buckets"
@@ -70,7 +64,7 @@ class Verification:
 
 def verify(directory: Path, *, tiered: bool = False) -> Verification:
     """`tiered`: there is a durable tier, so the directory is a cache; what is missing in it is no problem."""
-    running = is_running(directory)
+    running = is_locked(directory)
     try:
         found = read_state(directory)
     except InternalError as e:
@@ -84,8 +78,8 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         problems += _pushed(directory, found.state)
     if problems and running:
         problems = _still(directory, problems)
-    listed = [directory / "buckets" / f for f in bucket_files(found.state)]
-    listed += [directory / "results" / f for f in segment_files(found.state)]
+    listed = [directory / "buckets" / f for f in found.state.bucket_files]
+    listed += [directory / "results" / f for f in found.state.segment_files]
     sizes = [size for p in listed if (size := size_of(p)) is not None]
     return Verification(
         str(directory),
@@ -101,19 +95,19 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
 def _still(directory: Path, problems: Sequence[Problem]) -> list[Problem]:
     """Those whose file the log still lists."""
     now = read_state(directory).state
-    listed = {f"buckets/{f}" for f in bucket_files(now)} | {f"results/{f}" for f in segment_files(now)}
+    listed = {f"buckets/{f}" for f in now.bucket_files} | {f"results/{f}" for f in now.segment_files}
     return [p for p in problems if p.file in listed]
 
 
-def _notes(found: Found) -> tuple[str, ...]:
+def _notes(log: LogReport) -> tuple[str, ...]:
     notes = []
-    if found.torn:
+    if log.torn:
         notes.append(
-            f"log-{found.number}.jsonl ends in {found.torn} bytes of a record that was never acknowledged; "
+            f"log-{log.number}.jsonl ends in {log.torn} bytes of a record that was never acknowledged; "
             "the next start cuts them off"
         )
-    if found.state.planned is not None:
-        notes.append(f"epoch {found.state.planned.epoch} is planned and not committed; the next start runs it")
+    if log.state.planned is not None:
+        notes.append(f"epoch {log.state.planned.epoch} is planned and not committed; the next start runs it")
     return tuple(notes)
 
 
@@ -196,12 +190,12 @@ def _pushed(directory: Path, s: State) -> Iterator[Problem]:
         if st.source.kind != "push":
             continue
         there = pushed_batches(directory, name)
-        start = int(json.loads(st.offset))
-        end = max([int(json.loads(ends.get(name, st.offset))), *(n + 1 for n in there)])
+        start = int(st.position.offset)
+        end = max([int(ends.get(name, st.position).offset), *(n + 1 for n in there)])
         for number in range(start, end):
             if number not in there:
                 yield Problem(
-                    f"sources/{source_folder(name)}/push/{number:010d}",
+                    f"sources/{folder_of(name)}/push/{number:010d}",
                     "PUSH_MISSING",
                     f"batch {number} that was pushed to stream {name} is missing",
                     "the platform stops at the epoch that reads it",

@@ -22,12 +22,13 @@ from typing import Any
 from unittest.mock import patch
 
 from optimizer.model.plan import Plan, RunningQuery
-from runtime.control.planner import Planner, Sharing
+from runtime.control.planner import Planner
 from runtime.crashpoints import POINTS
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.sharing import SharingName
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
 from tests.faults.story import scenario
@@ -50,8 +51,8 @@ class Fate:
     profile: str
     partitions: int
     stubborn: bool
-    sharing: Sharing
-    exchange: Exchange
+    sharing: SharingName
+    exchange: ExchangeKind
     snapshot_every: int
     retention_epochs: int
     sink: bool

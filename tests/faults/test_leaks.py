@@ -10,7 +10,7 @@ import numpy as np
 from ajoin.sql import parse_query
 from runtime.api import CreateQuery, DeleteQuery
 from runtime.buckets.store import BucketStore
-from runtime.control.coordinator import DELETED_KEPT
+from runtime.control.fold import DELETED_KEPT
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.k AS a FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"

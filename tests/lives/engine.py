@@ -12,11 +12,11 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
-from runtime.control.planner import Sharing
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.sharing import SharingName
 from tests.lives.executors import Rotting
 from tests.lives.runner import describe
 from tests.oracle.compare import check, check_report, rows_by_query
@@ -43,8 +43,8 @@ def play(
     scenario: Sequence[dict[str, Any]],
     executor: Executor | None = None,
     partitions: int = 2,
-    sharing: Sharing = "cost",
-    exchange: Exchange = "reference",
+    sharing: SharingName = "cost",
+    exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
@@ -77,8 +77,8 @@ def differences(
     scenario: Sequence[dict[str, Any]],
     executor: Executor | None = None,
     partitions: int = 2,
-    sharing: Sharing = "cost",
-    exchange: Exchange = "reference",
+    sharing: SharingName = "cost",
+    exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
 ) -> list[str]:

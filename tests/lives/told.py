@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runtime.control.planner import Sharing
-from runtime.exchange.by_value import Exchange
+from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor
+from runtime.execution.sharing import SharingName
 from tests.lives.engine import Durable, differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe
@@ -25,9 +25,9 @@ def live(
     seed: int,
     executor: Executor | None = None,
     partitions: int = 2,
-    sharing: Sharing = "cost",
+    sharing: SharingName = "cost",
     flags: str = "",
-    exchange: Exchange = "reference",
+    exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
 ) -> None:

@@ -132,14 +132,14 @@ class Rig:
     def view(self, ref: SourceRef, group: int = 0) -> View:
         found = ref.view(Leaf(ref.stream), group)
         assert found is not None
-        return View(self.engine._store.open(found.file), found.leaf, group)
+        return View(self.engine.parts.exchange.files.open(found.file), found.leaf, group)
 
     def open_joined(self, ref: JoinedRef) -> Joined:
-        return Joined(self.engine._store.open(ref.file))
+        return Joined(self.engine.parts.exchange.files.open(ref.file))
 
     def tuples(self, ref: SourceRef) -> list[dict[str, Any]]:
         """The bucket's rows, with the columns it keeps."""
-        file = self.engine._store.open(ref.file)
+        file = self.engine.parts.exchange.files.open(ref.file)
         columns = {name: get_column(file, name).to_arrow().to_pylist() for name in file.meta["types"]}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

@@ -29,7 +29,7 @@ def open_engine(directory: Path, max_cost: float | None) -> Engine:
 def test_what_costs_too_much_is_refused_and_nothing_else_changes(tmp_path: Path) -> None:
     free = open_engine(tmp_path / "free", None)
     free.apply([CreateQuery("q1", parse_query(TWO, free.schemas()))])
-    one = free.planner.estimate(free.plan, free.state.running()).cost
+    one = free.parts.planner.estimate(free.plan, free.state.running).cost
     free.close()
 
     engine = open_engine(tmp_path / "limited", 1.01 * one)

@@ -14,6 +14,7 @@ from optimizer.errors import InternalError
 from optimizer.model.expressions import Compare, Literal
 from optimizer.model.types import ColumnType as T
 from runtime.connectors.base import ConnectorSpec, DeadLetter
+from runtime.connectors.position import Position
 from runtime.control import events
 from runtime.control.state import State
 from runtime.log.codec import decode, encode
@@ -46,14 +47,21 @@ def test_events_a_life_rarely_has():
     letter = DeadLetter("line 3", "not JSON", 'text "with" \\ and \u2028')
     spec = ConnectorSpec("files", (("path", "$"), ("$", "$e")))
     for event in (
-        events.StreamDeleted("V"),
-        events.EpochPlanned(3, 2, 99, (("V", '{"n":1}'),), (("V", events.FOREVER),)),
-        events.StreamProgress("V", 1, 2, 3, None),
-        events.QueryEnded("q#1", None),
+        events.StreamDeleted(name="V"),
+        events.EpochPlanned(
+            epoch=3,
+            version=2,
+            at_ms=99,
+            ends=(events.StreamEnd("V", Position.of({"n": 1})),),
+            raised=(events.RaisedWatermark("V", events.FOREVER),),
+        ),
+        events.StreamProgress(stream="V", tuples=1, late=2, dead=3, max_time=None),
+        events.QueryEnded(uid="q#1", active_until=None),
         letter,
         spec,
         Compare("<", Literal(math.inf, T.DOUBLE), Literal(-math.inf, T.DOUBLE)),
-        {"$": "not a class", "$e": (1, 2.5, None, True)},
+        {"$": "not a class", "$is": (1, 2.5, None, True)},
+        {7: "seven", None: ()},
     ):
         assert through_json(event) == event
     found = through_json(Literal(math.nan, T.DOUBLE))
@@ -73,7 +81,7 @@ def test_events_a_life_rarely_has():
 )
 def test_unknown_classes_and_fields_are_refused(spoil):
     with pytest.raises(InternalError) as caught:
-        decode(spoil(encode(events.StreamDeleted("V"))))
+        decode(spoil(encode(events.StreamDeleted(name="V"))))
     assert caught.value.reason == "LOG_CORRUPT"
 
 

@@ -11,8 +11,10 @@ from optimizer.model.query import Window
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery, DeleteQuery, ScaleTo
 from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.position import Position
 from runtime.control.coordinator import Coordinator
 from runtime.control.events import EpochCommitted, StreamProgress
+from runtime.control.fold import DELETED_KEPT, handle
 from runtime.control.state import State
 from tests.builders import join_query
 from tests.runtime.events import logged_life
@@ -41,6 +43,16 @@ def test_the_same_events_give_the_same_state(tmp_path, seed):
     assert text(fold(events)) == text(fold(events)) == text(state)
 
 
+@pytest.mark.parametrize("seed", range(30, 34))
+def test_a_state_never_changes_and_shares_no_mapping_that_does(tmp_path, seed):
+    _, events, _ = logged_life(tmp_path, seed)
+    states, texts = [State()], [text(State())]
+    for event in events:
+        states.append(handle(states[-1], event).state)
+        texts.append(text(states[-1]))
+    assert [text(s) for s in states] == texts
+
+
 @pytest.mark.parametrize("seed", range(26, 30))
 def test_a_snapshot_and_the_rest_equal_the_whole_log(tmp_path, seed):
     _, events, state = logged_life(tmp_path, seed)
@@ -56,7 +68,7 @@ def test_a_snapshot_and_the_rest_equal_the_whole_log(tmp_path, seed):
 def coordinator():
     c = Coordinator()
     for name, schema in SCHEMAS.items():
-        c.handle(c.decide_stream(schema, PUSH, "0", 0))
+        c.handle(c.decide_stream(schema, PUSH, Position.of(0), 0))
         assert c.stream(name).watermark is None
     return c
 
@@ -77,11 +89,29 @@ def batch(c, *controls):
 
 def epoch(c, raised=None, **times):
     """An epoch in which each named stream brought one tuple of that time."""
-    planned = c.decide_epoch({name: str(c.state.epoch + 1) for name in times}, raised or {}, 0)
+    planned = c.decide_epoch({name: Position.of(c.state.epoch + 1) for name in times}, raised or {}, 0)
     c.handle(planned)
-    progress = tuple(StreamProgress(s, int(s in times), 0, 0, times.get(s)) for s in c.state.streams)
-    s = c.state
-    c.handle(EpochCommitted(planned.epoch, s.next_bucket, s.next_source, progress, (), (), (), (), (), (), (), ()))
+    progress = tuple(
+        StreamProgress(stream=s, tuples=int(s in times), late=0, dead=0, max_time=times.get(s)) for s in c.state.streams
+    )
+    c.handle(committed(c.state, planned.epoch, progress))
+
+
+def committed(s, epoch, progress=()):
+    return EpochCommitted(
+        epoch=epoch,
+        next_bucket=s.next_bucket,
+        next_source=s.next_source,
+        progress=progress,
+        letters=(),
+        sources=(),
+        joined=(),
+        views=(),
+        stale=(),
+        segments=(),
+        delivered=(),
+        seconds=(),
+    )
 
 
 def watermark(c, uid="q#1"):
@@ -91,7 +121,7 @@ def watermark(c, uid="q#1"):
 def test_deciding_changes_nothing(coordinator):
     before = text(coordinator.state)
     coordinator.decide_batch([CreateQuery("q", asked()), ScaleTo(3)], 5)
-    coordinator.decide_epoch({"A": "1"}, {}, 5)
+    coordinator.decide_epoch({"A": Position.of(1)}, {}, 5)
     coordinator.decide_stream_deletion("A")
     assert text(coordinator.state) == before
 
@@ -176,4 +206,17 @@ def test_a_stream_in_use_cannot_go(coordinator):
 def test_an_unplanned_epoch_is_never_committed(coordinator):
     s = coordinator.state
     with pytest.raises(AssertionError, match="planned before"):
-        coordinator.handle(EpochCommitted(1, s.next_bucket, s.next_source, (), (), (), (), (), (), (), (), ()))
+        coordinator.handle(committed(s, 1))
+
+
+def test_queries_that_the_last_epoch_ran_are_remembered_until_another_one_ran(coordinator):
+    """After a restart the plan of the last epoch is compiled again, with all its queries."""
+    c = coordinator
+    ids = [f"q{i}" for i in range(DELETED_KEPT + 5)]
+    batch(c, *(CreateQuery(id, asked()) for id in ids))
+    epoch(c, A=1, B=1)
+    batch(c, *(DeleteQuery(id) for id in ids))
+    assert c.state.executed.by_uid.keys() <= c.state.queries.keys()
+    epoch(c, A=2)
+    batch(c, CreateQuery("last", asked()))
+    assert len(c.state.queries) == DELETED_KEPT + 1

@@ -18,7 +18,7 @@ from tests.runtime.rig import Rig
 def test_damaged_results_are_named_and_never_shown(tmp_path, seed):
     rig, rng = joining(tmp_path), Random(seed)
     epoch, segments = next(iter(rig.engine.state.segments.items()))
-    entry = rig.engine._results.index(epoch, segments[0]).entries[0]
+    entry = rig.engine.parts.results.index(epoch, segments[0]).entries[0]
     path = tmp_path / "results" / segments[0].file
     raw = bytearray(path.read_bytes())
     if seed == 0:
@@ -46,9 +46,10 @@ def test_rows_that_a_sink_still_waits_for_are_not_forgotten(tmp_path):
     blocked = tmp_path / "blocked"
     blocked.write_text("not a folder")
     sink = ConnectorSpec("parquet", (("path", str(blocked)),))
-    state.queries[uid] = replace(state.queries[uid], sinks=(sink,))
+    record = replace(state.queries[uid], sinks=(sink,))
+    rig.engine.parts.coordinator.state = replace(state, queries={uid: record})
     rig.epoch({"A": [(1, 1, 100)], "B": [(1, 1, 200)]})
-    (segment,) = state.segments[1]
+    (segment,) = rig.engine.state.segments[1]
     rig.engine.close()
     Path(rig.directory / "results" / segment.file).unlink()
     with pytest.raises(InternalError) as caught:

@@ -14,7 +14,7 @@ from ajoin.sql import parse_query
 from optimizer.errors import FailedPrecondition, InternalError, InvalidRequest, Unavailable
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
-from runtime.durable.shelf import Place, Shelf
+from runtime.durable.cached_folder import CachedFolder, StoredObject
 from runtime.durable.tier import DurableTier
 from runtime.engine.engine import Engine
 from tests.runtime.rig import Rig, plain
@@ -93,12 +93,12 @@ def test_the_fast_tier_may_be_smaller_than_the_state(tmp_path, exchange):
 
 def test_only_files_with_a_durable_copy_make_room_the_oldest_first(tmp_path):
     tier = DurableTier(str(tmp_path / "durable"))
-    shelf = Shelf(tier.uri, tmp_path / "fast", 25, {})
+    shelf = CachedFolder(tier.uri, tmp_path / "fast", 25, {})
     (tmp_path / "fast").mkdir()
     for name in "dcba":
         (tmp_path / "fast" / name).write_bytes(b"x" * 10)
     for name in "abc":
-        shelf.hold({name: Place(name, tier.put_file(name, tmp_path / "fast" / name))})
+        shelf.hold({name: StoredObject(name, tier.put_file(name, tmp_path / "fast" / name))})
     shelf.make_room()
     assert shelf.local() == {"c": 10, "d": 10}
     assert shelf.fetch("a")
@@ -296,15 +296,15 @@ def test_a_damaged_bucket_is_fetched_again(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-8] + b"\xff" * 8)
     with pytest.raises(InternalError):
-        rig.engine._store.verify(ref.file)
-    assert rig.engine._store.refetch(ref.file)
+        rig.engine.parts.exchange.files.verify(ref.file)
+    assert rig.engine.parts.exchange.files.refetch(ref.file)
     assert path.read_bytes() == whole
     path.write_bytes(whole[:-8] + b"\xff" * 8)
     epochs(rig, range(3, 5))
     assert rig.rows("q") == expected(5)
-    place = rig.engine._store.shelf.places[ref.file].object
+    place = rig.engine.parts.exchange.files.folder.objects[ref.file].name
     (tmp_path / "durable" / place).write_bytes(b"damaged as well")
-    assert not rig.engine._store.refetch(ref.file)
+    assert not rig.engine.parts.exchange.files.refetch(ref.file)
 
 
 def test_what_a_files_source_has_seen_and_what_sinks_have_got_survives(tmp_path):
@@ -322,7 +322,7 @@ def test_what_a_files_source_has_seen_and_what_sinks_have_got_survives(tmp_path)
     delivered = pq.read_table(tmp_path / "out" / "q").select(["a", "b"]).to_pylist()
     assert sorted((r["a"], r["b"]) for r in delivered) == [row[2:] for row in expected(4)]
     assert (rig.directory / "log" / "delivered").read_text() == "4"
-    assert rig.engine._sources["A"].latest(4, 0) == 4, "no file is taken twice"
+    assert rig.engine.parts.sources.opened["A"].latest(4, 0) == 4, "no file is taken twice"
 
 
 class Reading:

@@ -13,11 +13,12 @@ import pytest
 
 from optimizer.errors import InternalError
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.buckets.store import BucketStore
 from runtime.connectors.base import ConnectorSpec, carried
 from runtime.connectors.files import FilesSource, parse_config
 from runtime.connectors.push import PushSource
-from runtime.exchange.by_value import ByValue, ValueStore
-from runtime.exchange.outbox import outbox, post
+from runtime.exchange.by_value import ByValue
+from runtime.exchange.outbox import post
 from runtime.execution.executor import Held, LocalExecutor
 from tests.runtime.rig import Rig
 
@@ -68,22 +69,33 @@ class Watched(Held):
         super().drop()
 
 
+class Sending(LocalExecutor):
+    def __init__(self, sent: list[Watched]) -> None:
+        self._sent = sent
+
+    def broadcast(self, pieces: Any) -> Watched:
+        return Watched(list(pieces), self._sent)
+
+
 @pytest.fixture
 def sent() -> list[Watched]:
     return []
 
 
 @pytest.fixture
-def store(tmp_path: Path, sent: list[Watched]) -> ValueStore:
-    return ValueStore(tmp_path / "buckets", lambda pieces: Watched(list(pieces), sent))
+def store(tmp_path: Path, sent: list[Watched]) -> ByValue:
+    return ByValue(Sending(sent), BucketStore(tmp_path / "buckets"), tmp_path / "results")
 
 
-def written(store: ValueStore, name: str, n: int = 100) -> None:
+def written(store: ByValue, name: str, n: int = 100) -> None:
     """As a task would write it, received by the driver."""
-    with outbox() as posted:
-        store.for_tasks(()).write(name, {"name": name}, {"a": np.arange(n), "empty": np.empty((0, 2), np.uint64)})
-    for one in posted:
-        store.receive(one)
+    store.run("write", write_one, store.for_tasks(()), [(name, n)])
+
+
+def write_one(buckets: Any, task: tuple[str, int]) -> int:
+    name, n = task
+    written: int = buckets.write(name, {"name": name}, {"a": np.arange(n), "empty": np.empty((0, 2), np.uint64)})
+    return written
 
 
 def life(rig: Rig) -> dict[str, Any]:
@@ -171,7 +183,7 @@ def test_a_carried_read_brings_what_the_file_would(tmp_path: Path) -> None:
     assert [bool(p.dead) for p in plain] == [False, True, True, True, True, False]
 
 
-def test_buckets_that_go_out_together_share_a_parcel_and_go_out_once(store: ValueStore, sent: list[Watched]) -> None:
+def test_buckets_that_go_out_together_share_a_parcel_and_go_out_once(store: ByValue, sent: list[Watched]) -> None:
     for name in ("b1", "b2", "b3"):
         written(store, name)
     tasks = pickle.loads(pickle.dumps(store.for_tasks(["b1", "b2"])))
@@ -188,13 +200,13 @@ def test_buckets_that_go_out_together_share_a_parcel_and_go_out_once(store: Valu
     assert len(sent) == 2
 
 
-def test_a_task_sees_only_what_its_stage_was_given(store: ValueStore) -> None:
+def test_a_task_sees_only_what_its_stage_was_given(store: ByValue) -> None:
     written(store, "b1")
     with pytest.raises(InternalError, match="b1 was not sent"):
         store.for_tasks(()).open("b1")
 
 
-def test_a_parcel_is_withdrawn_when_less_than_half_of_it_is_needed(store: ValueStore, sent: list[Watched]) -> None:
+def test_a_parcel_is_withdrawn_when_less_than_half_of_it_is_needed(store: ByValue, sent: list[Watched]) -> None:
     for name in ("b1", "b2", "b3", "b4"):
         written(store, name)
     store.for_tasks(["b1", "b2", "b3", "b4"])
@@ -207,17 +219,17 @@ def test_a_parcel_is_withdrawn_when_less_than_half_of_it_is_needed(store: ValueS
     assert sent[1].size < sent[0].size / 3
     store.drop("b4")
     assert all(s.dropped for s in sent)
-    assert list(store.directory.iterdir()) == []
+    assert list(store.files.directory.iterdir()) == []
 
 
-def test_a_second_attempt_replaces_what_was_sent(store: ValueStore) -> None:
+def test_a_second_attempt_replaces_what_was_sent(store: ByValue) -> None:
     written(store, "b1")
     assert len(store.for_tasks(["b1"]).open("b1").arrays["a"]) == 100
     written(store, "b1", n=7)
     assert len(store.for_tasks(["b1"]).open("b1").arrays["a"]) == 7
 
 
-def test_closing_withdraws_everything_and_keeps_the_files(store: ValueStore, sent: list[Watched]) -> None:
+def test_closing_withdraws_everything_and_keeps_the_files(store: ByValue, sent: list[Watched]) -> None:
     written(store, "b1")
     store.for_tasks(["b1"])
     store.close()
@@ -225,14 +237,9 @@ def test_closing_withdraws_everything_and_keeps_the_files(store: ValueStore, sen
     assert store.for_tasks(["b1"]).open("b1").meta == {"name": "b1"}
 
 
-def test_a_missing_file_is_named(store: ValueStore) -> None:
+def test_a_missing_file_is_named(store: ByValue) -> None:
     with pytest.raises(InternalError, match=r"b9\.bucket"):
         store.for_tasks(["b9.bucket"])
-
-
-def test_the_store_of_the_driver_does_not_travel(store: ValueStore) -> None:
-    with pytest.raises(InternalError, match="must not travel"):
-        pickle.dumps(store)
 
 
 def test_what_is_posted_without_an_outbox_is_refused() -> None:
@@ -240,15 +247,15 @@ def test_what_is_posted_without_an_outbox_is_refused() -> None:
         post("bucket", "b1", b"")
 
 
-def test_a_failed_task_leaves_nothing(store: ValueStore, tmp_path: Path) -> None:
-    def stage(shared: ValueStore, task: int) -> None:
-        shared.for_tasks(()).write(f"b{task}", {}, {"a": np.arange(3)})
+def test_a_failed_task_leaves_nothing(store: ByValue, tmp_path: Path) -> None:
+    def stage(shared: Any, task: int) -> None:
+        shared.write(f"b{task}", {}, {"a": np.arange(3)})
         if task:
             raise RuntimeError("died")
 
     with pytest.raises(RuntimeError):
-        ByValue(LocalExecutor(), store, tmp_path).run("stage", stage, store, [0, 1])
-    assert not store.directory.exists()
+        store.run("stage", stage, store.for_tasks(()), [0, 1])
+    assert not store.files.directory.exists()
 
 
 @pytest.mark.spark

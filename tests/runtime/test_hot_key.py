@@ -57,8 +57,8 @@ from tests.runtime.test_hot_key import TWO, run
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 import runtime.machine.warm; runtime.machine.warm.warm_up()
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-from runtime.engine.engine import Engine
-Engine.delivered = lambda self, epoch: iter(())
+from runtime.engine.reads import EngineReads
+EngineReads.delivered = lambda self, epoch: iter(())
 rows, _ = run(Path(sys.argv[1]), TWO, int(sys.argv[2]))
 print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)
 """

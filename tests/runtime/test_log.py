@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from optimizer.errors import FailedPrecondition, InternalError
 from runtime.log import log as log_module
-from runtime.log.log import Log, StateLock
+from runtime.log.lock import StateLock
+from runtime.log.log import Log
 
 RECORDS = [{"n": 1, "text": "line\nbreak"}, {"n": 2, "text": "ü"}, {"n": 3, "values": [1.5, None, True]}]
 
@@ -98,9 +99,9 @@ def test_a_crash_while_a_snapshot_is_taken_loses_and_leaves_nothing(tmp_path, st
     log.read()
     with monkeypatch.context() as patch:
         if step == "before the rename":
-            patch.setattr(log_module.os, "replace", crash)
+            patch.setattr("runtime.files.os.replace", crash)
         elif step == "after the rename":
-            patch.setattr(log_module, "_sync_directory", crash)
+            patch.setattr("runtime.files.sync_directory", crash)
         else:
             patch.setattr(log_module.Path, "unlink", crash)
         with pytest.raises(Crash):
@@ -145,7 +146,7 @@ def test_a_second_instance_is_refused_until_the_first_one_is_gone(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from runtime.log.log import StateLock\n"
+        "import sys; from pathlib import Path; from runtime.log.lock import StateLock\n"
         "lock = StateLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

@@ -12,6 +12,7 @@ from runtime.api import ForceGroups, ForceOrder
 from runtime.control.events import BucketsRepaired
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
+from runtime.log.codec import decode
 from runtime.log.log import Log
 from tests.lives.executors import Stubborn, damage
 from tests.runtime.damage_world import HOP, THREE, TWO, finish, joining, kinds, remove, repairs, tuples
@@ -222,11 +223,11 @@ def test_a_store_that_has_a_copy_is_asked_first(tmp_path, undamaged, monkeypatch
         (tmp_path / "buckets" / name).write_bytes(copies[name])
         return True
 
-    monkeypatch.setattr(rig.engine._store, "refetch", refetch)
+    monkeypatch.setattr(rig.engine.parts.exchange.files, "refetch", refetch)
     assert finish(rig) == undamaged
     assert sorted(asked) == sorted(names)
     (repaired,) = (r for r in Log(tmp_path / "log").read()[1] if r["$"] == "BucketsRepaired")
-    assert len(repaired["sources"]) == 1, "only what could not be fetched is read again"
+    assert len(decode(repaired).sources) == 1, "only what could not be fetched is read again"
 
 
 @pytest.mark.parametrize("exchange", ["reference", "value"])
@@ -245,12 +246,11 @@ def test_a_durable_tier_has_the_copies(tmp_path, undamaged, exchange):
 def test_damage_that_keeps_coming_back_is_an_error(tmp_path):
     class Hopeless(LocalExecutor):
         def run(self, name, stage, shared, tasks):
-            if "join" in name:
+            if name.startswith("epoch 3: join"):
                 raise InternalError("bucket file b2.bucket is damaged: always", reason="BUCKET_DAMAGED")
             return super().run(name, stage, shared, tasks)
 
-    rig = joining(tmp_path)
-    rig.engine.executor = Hopeless()
+    rig = joining(tmp_path, Hopeless())
     with pytest.raises(InternalError, match="always"):
         rig.epoch(tuples(2))
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from optimizer.errors import AJoinError
-from runtime.durable.look import look
+from runtime.durable.contents import read_tier
+from runtime.durable.mark import tier_of
 from runtime.durable.verify import with_tier
-from runtime.state_tools.files import is_running, pushed_batches, read_state, tier_of
+from runtime.log.lock import is_locked
+from runtime.state_tools.files import pushed_batches, read_state
 from runtime.state_tools.gc import collect
 from runtime.state_tools.report import inspect
 from runtime.state_tools.verify import verify
@@ -47,7 +49,9 @@ def test_it_tells_what_the_engine_knows(rig):
     engine = rig.engine
     report = inspect(rig.directory)
     assert report.running and report.epoch == 3 and report.plan_version == engine.plan.version
-    assert report.records == engine._log.since_snapshot and report.torn_bytes == 0 and report.planned is None
+    assert (
+        report.records == engine.parts.journal._log.since_snapshot and report.torn_bytes == 0 and report.planned is None
+    )
     assert {s.name: (s.tuples, s.watermark, s.source) for s in report.streams} == {
         s.schema.name: (s.tuples, s.watermark, s.source.kind) for s in engine.streams()
     }
@@ -88,13 +92,13 @@ def test_looking_changes_nothing_even_where_a_crash_left_something(rig):
 
 
 def test_a_running_platform_is_noticed_and_gc_refused(rig):
-    assert is_running(rig.directory) and inspect(rig.directory).running and verify(rig.directory).running
+    assert is_locked(rig.directory) and inspect(rig.directory).running and verify(rig.directory).running
     for dry_run in (False, True):
         with pytest.raises(AJoinError) as refused:
             collect(rig.directory, dry_run=dry_run)
         assert refused.value.reason == "STATE_LOCKED"
     rig.engine.abandon()
-    assert not is_running(rig.directory)
+    assert not is_locked(rig.directory)
 
 
 def test_gc_removes_exactly_the_debris(rig):
@@ -218,7 +222,7 @@ def test_a_whole_tier_holds_and_is_not_changed_by_looking(tiered):
     assert found.files == listed + len(rig.files("buckets")) + len(rig.files("results"))
     assert tier_of(rig.directory) == inspect(rig.directory).tier == str(far)
     rig.epoch({"A": [(1, 3)]})  # still its owner
-    assert look(str(far)).state.to_json() == rig.engine.state.to_json()
+    assert read_tier(str(far)).state.to_json() == rig.engine.state.to_json()
 
 
 def test_files_that_only_the_tier_has_are_no_problem_and_lost_objects_are(tiered):

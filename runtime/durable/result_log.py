@@ -4,10 +4,10 @@ there. A reader that comes back after the machine was lost finds every row behin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
-from runtime.durable.keeper import Keeper
+from runtime.durable.cached_folder import CachedFolder
 from runtime.results.log import ResultLog, read_tail
 from runtime.results.segment import Segment
 
@@ -15,21 +15,22 @@ _ATTEMPTS = 3
 
 
 class TieredResults(ResultLog):
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper, self._shelf = keeper, keeper.shelves["results"]
-        super().__init__(self._shelf.directory)
+    def __init__(self, folder: CachedFolder, discard: Callable[[list[str]], None]) -> None:
+        """`discard`: files whose durable copies nobody needs any more."""
+        super().__init__(folder.directory)
+        self._folder, self._discard = folder, discard
 
     def _open(self, name: str) -> BinaryIO:
         for _ in range(_ATTEMPTS):
             try:
                 return super()._open(name)
             except FileNotFoundError:
-                if not self._shelf.fetch(name):
+                if not self._folder.fetch(name):
                     raise
         return super()._open(name)
 
     def _refetch(self, name: str) -> bool:
-        return self._shelf.fetch(name)
+        return self._folder.fetch(name)
 
     def _tail(self, segment: Segment) -> bytes:
         """A reader that looks for its rows need not bring all the others' here."""
@@ -37,9 +38,9 @@ class TieredResults(ResultLog):
             with open(self.directory / segment.file, "rb") as file:
                 return read_tail(file, segment)
         except FileNotFoundError:
-            return self._shelf.read(segment.file, segment.bytes - segment.index, segment.index)
+            return self._folder.read(segment.file, segment.bytes - segment.index, segment.index)
 
     def drop(self, files: Iterable[str]) -> None:
         names = list(files)
-        self._keeper.discard("results", names)
+        self._discard(names)
         super().drop(names)

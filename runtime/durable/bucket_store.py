@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, read, verify
 from runtime.buckets.store import BucketStore
-from runtime.durable.shelf import Shelf, tier_at
-from runtime.exchange.by_value import ValueStore
-from runtime.execution.executor import Broadcast
+from runtime.durable.cached_folder import CachedFolder, tier_at
 
 _ATTEMPTS = 3
 _NOWHERE = (-1, -1, -1)
@@ -24,10 +21,15 @@ _NOWHERE = (-1, -1, -1)
 _OPEN_SHARE = 8
 
 
-class _Tiers(BucketStore):
-    """What both kinds of stores have in common."""
+class TieredStore(BucketStore):
+    """A bucket store that finds more than its directory holds. Picklable: it travels as its folder."""
 
-    shelf: Shelf
+    def __init__(self, folder: CachedFolder) -> None:
+        super().__init__(folder.directory, cached_bytes=None if folder.bound is None else folder.bound // _OPEN_SHARE)
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self.folder,)
 
     def open(self, name: str) -> BucketFile:
         cached = self._open.get(name)
@@ -37,21 +39,21 @@ class _Tiers(BucketStore):
             try:
                 return super().open(name)
             except InternalError as e:
-                if e.reason != "BUCKET_MISSING" or name not in self.shelf.places:
+                if e.reason != "BUCKET_MISSING" or name not in self.folder.objects:
                     raise
-                if not self.shelf.room_for(name):
+                if not self.folder.room_for(name):
                     break
-                if not self.shelf.fetch(name):
+                if not self.folder.fetch(name):
                     raise
         return self._passed_by(name)
 
     def _passed_by(self, name: str) -> BucketFile:
         """There is no room for it, or others evict it as fast as it is fetched: mapped where it is, or from a file that
         has no name any more. Pages of a file can be taken back when memory is short, those of an array cannot."""
-        tier, place = tier_at(self.shelf.uri), self.shelf.places[name].object
-        path = tier.path(place)
+        tier, object = tier_at(self.folder.uri), self.folder.objects[name].name
+        path = tier.path(object)
         fetched = self.directory / f".{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp" if path is None else None
-        if fetched is not None and not tier.fetch(place, fetched):
+        if fetched is not None and not tier.fetch(object, fetched):
             raise InternalError(f"bucket file {name} is missing in both tiers", reason="BUCKET_MISSING")
         try:
             found = read(path or fetched or self.directory / name)
@@ -62,17 +64,16 @@ class _Tiers(BucketStore):
         return found
 
     def _is_gone(self, name: str) -> bool:
-        return name not in self.shelf.places and super()._is_gone(name)  # evicted is not gone
+        return name not in self.folder.objects and super()._is_gone(name)  # evicted is not gone
 
     def verify(self, name: str) -> None:
-        if not (self.directory / name).exists():
-            self.shelf.fetch(name)  # evicted is not missing
+        self._bring(name)
         super().verify(name)
 
     def refetch(self, name: str) -> bool:
         """Replace a damaged or missing file by its durable copy; False if there is none, or it is damaged as well."""
         self.forget(name)
-        if not self.shelf.fetch(name):
+        if not self.folder.fetch(name):
             return False
         try:
             verify(self.directory / name)
@@ -80,40 +81,23 @@ class _Tiers(BucketStore):
             return False
         return True
 
+    def bytes_of(self, name: str) -> bytes:
+        self._bring(name)
+        return super().bytes_of(name)
 
-class TieredStore(_Tiers):
-    """A bucket store that finds more than its directory holds. Picklable: it travels as its shelf."""
-
-    def __init__(self, shelf: Shelf) -> None:
-        super().__init__(shelf.directory, cached_bytes=None if shelf.bound is None else shelf.bound // _OPEN_SHARE)
-        self.shelf = shelf
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.shelf,)
-
-
-class TieredValueStore(_Tiers, ValueStore):
-    """The same for the driver, when buckets travel by value. Executors hold what they were sent."""
-
-    def __init__(self, shelf: Shelf, broadcast: Callable[[Sequence[bytes]], Broadcast]) -> None:
-        ValueStore.__init__(self, shelf.directory, broadcast)
-        self.shelf = shelf
-        if shelf.bound is not None:
-            self._most = shelf.bound // _OPEN_SHARE
-
-    def _bytes(self, name: str) -> bytes:
+    def _bring(self, name: str) -> None:
+        """Evicted is not missing."""
         if not (self.directory / name).exists():
-            self.shelf.fetch(name)
-        return super()._bytes(name)
+            self.folder.fetch(name)
 
 
 _STORES: dict[str, TieredStore] = {}
 
 
-def _arrived(shelf: Shelf) -> TieredStore:
-    """One store per directory and process, with the places that the stage brought along."""
-    store = _STORES.get(str(shelf.directory))
-    if store is None or store.shelf.uri != shelf.uri:
-        store = _STORES[str(shelf.directory)] = TieredStore(shelf)
-    store.shelf = shelf
+def _arrived(folder: CachedFolder) -> TieredStore:
+    """One store per directory and process, with the objects that the stage brought along."""
+    store = _STORES.get(str(folder.directory))
+    if store is None or store.folder.uri != folder.uri:
+        store = _STORES[str(folder.directory)] = TieredStore(folder)
+    store.folder = folder
     return store

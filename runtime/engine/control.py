@@ -1,0 +1,113 @@
+"""Changes that users ask for: streams, query batches, pushed rows. Only from the owning thread, between two epochs.
+
+Each change is decided (pure), recorded (on disk), and only then acted upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from optimizer.errors import AJoinError
+from optimizer.model.types import StreamSchema
+from runtime.api import Control, CreateQuery, Optimization, Optimize, QueryInfo, StreamInfo
+from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.position import Position
+from runtime.connectors.registry import check_sink, check_source
+from runtime.crashpoints import reach
+from runtime.engine.parts import Parts
+from runtime.engine.reads import EngineReads, query_info
+
+
+class EngineControl:
+    def __init__(self, parts: Parts, reads: EngineReads) -> None:
+        self._parts, self._reads = parts, reads
+
+    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo:
+        parts = self._parts
+        check_source(source, schema, allowed_roots=parts.config.allowed_roots)
+        now, nowhere = parts.clock(), Position.of(None)
+        parts.coordinator.decide_stream(schema, source, nowhere, now)  # refuses a taken name before anything is made
+        made = parts.sources.make(schema, source)
+        reach("stream.made")
+        created = parts.coordinator.decide_stream(schema, source, Position.of(made.initial()), now)
+        parts.journal.record(created)
+        reach("stream.recorded")
+        parts.sources.add(schema.name, made)
+        return self._reads.stream(schema.name)
+
+    def delete_stream(self, name: str) -> None:
+        self._parts.journal.record(self._parts.coordinator.decide_stream_deletion(name))
+        reach("stream.deleted")
+        self._parts.sources.remove(name)
+
+    def push(self, stream: str, rows: Sequence[Any]) -> None:
+        """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
+        self._parts.coordinator.stream(stream)
+        self._parts.sources.opened[stream].append_rows(rows)
+
+    def push_file(self, stream: str, path: Path) -> None:
+        self._parts.coordinator.stream(stream)
+        self._parts.sources.opened[stream].append_file(path)
+
+    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
+        """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
+
+        QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
+        and the next epoch runs with it.
+        """
+        refused: dict[int, AJoinError] = {}
+        for i, control in enumerate(batch):
+            try:
+                self._check(control)
+            except AJoinError as e:
+                refused[i] = e
+        rest = [c for i, c in enumerate(batch) if i not in refused]
+        coordinator = self._parts.coordinator
+        coordinator.cores = self._parts.exchange.cores
+        event, outcomes = coordinator.decide_batch(rest, self._parts.clock())
+        if event is not None:
+            self._parts.journal.record(event)
+            reach("apply.recorded")
+        decided = iter(outcomes)
+        out: list[QueryInfo | AJoinError | None] = []
+        for i in range(len(batch)):
+            outcome = refused[i] if i in refused else next(decided)
+            if isinstance(outcome, str):
+                out.append(query_info(coordinator.state, coordinator.state.queries[outcome]))
+            else:
+                out.append(outcome)
+        return out
+
+    def _check(self, control: Control) -> None:
+        if isinstance(control, CreateQuery):
+            for sink in control.sinks:
+                check_sink(sink, allowed_roots=self._parts.config.allowed_roots)
+
+    def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
+        """Optimize because somebody asks: whatever is better is applied.
+
+        A dry run shows the same plan and changes nothing, not even what hysteresis remembers.
+        """
+        if dry_run:
+            proposal, changes = self._reads.propose(mode)
+        else:
+            before = self._reads.plan.version
+            (outcome,) = self.apply([Optimize(mode)])
+            if isinstance(outcome, AJoinError):
+                raise outcome
+            done = self._parts.planner.proposed
+            assert done is not None
+            proposal, changes = done, tuple(c for e in self._reads.plan_events(before) for c in e.changes)
+        return Optimization(
+            self._reads.plan.version,
+            changes,
+            proposal.cost_before,
+            proposal.cost_after,
+            proposal.gain,
+            proposal.reasons,
+            proposal.mode,
+            proposal.applied,
+            proposal.would_apply,
+        )

@@ -1,0 +1,52 @@
+"""The buckets an epoch works with: those that are open in the state, and those its own stages add.
+
+Bucket ids are handed out in a fixed order before tasks run, so running the same planned epoch again (after a crash)
+writes the same files. Source buckets have even ids and joined ones odd ids, because the next epoch's source stage may
+run at the same time as this epoch's joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.control.state import State
+
+
+class OpenBuckets:
+    """Mutable; owned by one running epoch or repair. `new`: ids of buckets that this epoch has made."""
+
+    def __init__(self, state: State) -> None:
+        self.sources: dict[int, SourceRef] = dict(state.sources)
+        self.joined: dict[int, JoinedRef] = dict(state.joined)
+        self.new: set[int] = set()
+        self.next_bucket, self.next_source = state.next_bucket, state.next_source
+
+    def joined_id(self) -> int:
+        self.next_bucket += 1
+        return 2 * self.next_bucket - 1
+
+    def add_source(self, ref: SourceRef) -> None:
+        self.sources[ref.id] = ref
+        self.new.add(ref.id)
+
+    def add_joined(self, refs: Iterable[JoinedRef]) -> None:
+        for ref in refs:
+            self.joined[ref.id] = ref
+            self.new.add(ref.id)
+
+    def replace_views(self, bucket: int, views: tuple[ViewRef, ...]) -> None:
+        self.sources[bucket] = replace(self.sources[bucket], views=views)
+
+    def is_old(self) -> None:
+        """What was made until now is as old as the rest: it was rebuilt, and its results were delivered long ago."""
+        self.new.clear()
+
+    def files(self) -> set[str]:
+        """Everything that a task may open."""
+        return {f for ref in self.sources.values() for f in ref.files} | {ref.file for ref in self.joined.values()}
+
+
+def source_id(number: int) -> int:
+    return 2 * number

@@ -1,0 +1,152 @@
+"""Opening an engine: claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
+
+    claim       one process per state directory, and one platform per durable tier
+    read        the log that counts, local or durable
+    replay      the state is the fold of its events
+    take over   sources are opened; from here on nobody else's writes count
+    clean       files that no committed epoch lists are debris of a crash; results beyond the retention go
+    deliver     sinks get what they do not have yet
+    finish      an epoch that was planned and not committed is run again, from its logged offsets and plan version
+
+`open_parts` is the first three; `recover` the rest, on a whole engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from optimizer.errors import Unavailable
+from optimizer.optimize import OptimizerConfig
+from runtime.api import ScaleTo
+from runtime.buckets.refs import BucketRef
+from runtime.control.coordinator import Coordinator
+from runtime.control.planner import Planner
+from runtime.control.state import State
+from runtime.crashpoints import reach
+from runtime.durable.interface import Durability, LocalState
+from runtime.durable.tiered import TieredState
+from runtime.engine.config import EngineConfig
+from runtime.engine.journal import Journal
+from runtime.engine.loop import EpochLoop
+from runtime.engine.parts import Parts
+from runtime.engine.sources import Sources
+from runtime.exchange.registry import EXCHANGES
+from runtime.execution.executor import Executor
+from runtime.log.codec import decode
+from runtime.log.lock import StateLock
+from runtime.log.log import Log
+from runtime.results.delivery import Delivery
+
+logger = logging.getLogger("ajoin.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How much an opening had to look at: it grows with what is open, not with what ever happened."""
+
+    seconds: float
+    records: int
+    buckets: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.records} log records, {self.buckets} buckets ({self.bytes:,} bytes) in {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`began`: when opening began, on the monotonic clock. `records`: how many were read."""
+
+    parts: Parts
+    log: Log
+    began: float
+    records: int
+
+
+def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock: Callable[[], int]) -> Opened:
+    began, instance = time.monotonic(), uuid.uuid4().hex
+    with ExitStack() as undo:
+        lock = StateLock(directory)
+        undo.callback(lock.release)
+        durability = _durability(directory, config, instance)
+        undo.callback(durability.close)
+        log = Log(directory / "log")
+        undo.callback(log.close)
+        contents = durability.recover(log)
+        state = State.from_json(contents.snapshot) if contents.snapshot is not None else State()
+        planner = _planner(config)
+        coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
+        for record in contents.records:
+            coordinator.handle(decode(record))
+        results = durability.results
+        exchange = EXCHANGES[config.exchange](executor, durability.buckets, results.directory)
+        undo.callback(exchange.close)
+        delivery = Delivery(directory / "log" / "delivered", results, config.allowed_roots, durability.save_progress)
+        undo.callback(delivery.close)
+        parts = Parts(
+            directory=directory,
+            config=config,
+            clock=clock,
+            instance=instance,
+            coordinator=coordinator,
+            planner=planner,
+            journal=Journal(log, durability, coordinator, config.snapshot_every),
+            durability=durability,
+            exchange=exchange,
+            results=results,
+            sources=Sources(directory / "sources", durability, config.allowed_roots),
+            delivery=delivery,
+            closing=undo.pop_all(),
+        )
+    return Opened(parts, log, began, len(contents.records) + (contents.snapshot is not None))
+
+
+def _durability(directory: Path, config: EngineConfig, instance: str) -> Durability:
+    if config.durable is None:
+        return LocalState(directory)
+    return TieredState(config.durable, directory, config.fast_bytes, instance[:8])
+
+
+def _planner(config: EngineConfig) -> Planner:
+    costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
+    return Planner(config.sharing, costs)
+
+
+def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
+    parts, coordinator = opened.parts, opened.parts.coordinator
+    reach("recover.read")
+    parts.sources.open_all(coordinator.state.streams)
+    parts.durability.take_over(coordinator.state, opened.log)
+    _set_partitions(parts)
+    epochs.expire()  # the log tells what was delivered, not what has been dropped since
+    parts.durability.keep_only(coordinator.state, parts.sources.folders())
+    reach("recover.cleaned")
+    parts.delivery.catch_up(coordinator.state)
+    reach("recover.delivered")
+    planned = coordinator.state.planned
+    if planned is not None:
+        try:
+            epochs.run_planned(planned)
+        except Unavailable as outage:
+            logger.warning("epoch %d waits: %s", planned.epoch, outage)
+    state = coordinator.state
+    refs: list[BucketRef] = [*state.sources.values(), *state.joined.values()]
+    seconds = time.monotonic() - opened.began
+    recovery = Recovery(seconds, opened.records, len(refs), sum(r.bytes for r in refs))
+    logger.info("opened: %s", recovery, extra={"epoch": state.epoch})
+    return recovery
+
+
+def _set_partitions(parts: Parts) -> None:
+    """A new state directory begins with the partitions of the configuration; later they are part of the plan."""
+    state = parts.coordinator.state
+    if state.epoch == 0 and state.plan.version == 0 and state.plan.partitioning.count != parts.config.partitions:
+        event, _ = parts.coordinator.decide_batch([ScaleTo(parts.config.partitions)], parts.clock())
+        if event is not None:
+            parts.journal.record(event)

@@ -1,0 +1,42 @@
+"""What an open engine is made of, in one place. Control, epoch loop and reads hold this and none of it twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.control.coordinator import Coordinator
+from runtime.control.planner import Planner
+from runtime.durable.interface import Durability
+from runtime.engine.config import EngineConfig
+from runtime.engine.journal import Journal
+from runtime.engine.sources import Sources
+from runtime.exchange.interface import Exchange
+from runtime.execution.sharing import SHARING, Sharing
+from runtime.results.delivery import Delivery
+from runtime.results.log import ResultLog
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`instance` names this opening. `closing` releases everything, last opened first."""
+
+    directory: Path
+    config: EngineConfig
+    clock: Callable[[], int]
+    instance: str
+    coordinator: Coordinator
+    planner: Planner
+    journal: Journal
+    durability: Durability
+    exchange: Exchange
+    results: ResultLog
+    sources: Sources
+    delivery: Delivery
+    closing: ExitStack
+
+    @property
+    def sharing(self) -> Sharing:
+        return SHARING[self.config.sharing]
