@@ -1,7 +1,7 @@
 """From what a user writes to request messages: the part of a call that both clients share.
 
-A create or delete gets a `request_id` of its own, so that gRPC may repeat it after a lost connection
-(`RETRIES`) without doing it twice.
+A create or delete gets a `request_id` of its own, so that it can be repeated after a lost connection
+(`RETRY_AFTER`) without being done twice.
 """
 
 from __future__ import annotations
