@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from typing import Any
 from ajoin.config import Settings as PlatformSettings
 from ajoin.platform.control_messages import Request, parse, reply
 from ajoin.platform.metrics import Metric
+from ajoin.platform.periodic import Periodic
 from ajoin.platform.platform import Outcome, Platform
 from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
 from runtime.api import QueryState
@@ -110,9 +110,8 @@ class ControlTopic:
     def __init__(self, platform: Platform, options: ControlOptions) -> None:
         self._platform = platform
         self._options = options
-        self._pause = _PAUSES_S[0]
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ajoin-control-topic", daemon=True)
+        self._pause = 0.0
+        self._thread = Periodic(f"control topic {options.topic}", self._read, lambda: self._pause)
         self.status = ControlStatus()
 
     def start(self) -> ControlTopic:
@@ -121,9 +120,7 @@ class ControlTopic:
 
     def stop(self) -> None:
         """Finish the requests at hand; what comes later waits in the topic."""
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join(_PAUSES_S[1])  # brokers that went away a moment ago can hold it up
+        self._thread.stop(_PAUSES_S[1])  # brokers that went away a moment ago can hold it up
 
     def __enter__(self) -> ControlTopic:
         return self.start()
@@ -146,25 +143,18 @@ class ControlTopic:
 
     # -- its thread --
 
-    def _run(self) -> None:
-        topic = self._options.topic
+    def _read(self) -> None:
+        """Until the end, or until something goes wrong; then after a pause again."""
         try:
-            while not self._ended.is_set():
-                try:
-                    self._serve()
-                except failures() as failure:
-                    where = self._options.connection
-                    missing = isinstance(failure, library().errors.UnknownTopicOrPartitionError)
-                    said = f"Kafka at {where} has no such topic" if missing else explain(failure, where).message
-                    self.status = replace(self.status, up=False, failures=self.status.failures + 1)
-                    log.warning("control topic %s, next try in %.1f s: %s", topic, self._pause, said)
-                    self._ended.wait(self._pause)
-                    self._pause = min(2 * self._pause, _PAUSES_S[1])
-        except Unavailable:
-            log.info("control topic %s: the platform stops; what was not answered waits for the next one", topic)
-        except Exception:
-            log.exception("control topic %s: its thread ends, requests are not read any more", topic)
+            self._serve()
+        except failures() as failure:
+            where = self._options.connection
+            self.status = replace(self.status, failures=self.status.failures + 1)
+            if isinstance(failure, library().errors.UnknownTopicOrPartitionError):
+                raise Unavailable(f"Kafka at {where} has no such topic", reason="KAFKA_UNAVAILABLE") from failure
+            raise explain(failure, where) from failure
         finally:
+            self._pause = min(max(2 * self._pause, _PAUSES_S[0]), _PAUSES_S[1])
             self.status = replace(self.status, up=False)
 
     def _serve(self) -> None:
@@ -191,18 +181,18 @@ class ControlTopic:
             )
             heard = time.monotonic()
             try:
-                while not self._ended.is_set():
+                while not self._thread.stopped:
                     polled = consumer.poll(_POLL_MS)
                     if polled or time.monotonic() - heard > _SILENCE_S:
                         if not polled:  # a poll does not say whether anybody answers
                             consumer.end_offsets(consumer.assignment(), timeout_ms=_ASK_MS)
                         heard = time.monotonic()
                     if not self.status.up:
-                        self._pause = _PAUSES_S[0]
                         self.status = replace(self.status, up=True)
                         log.info("requests are read from control topic %s", o.topic)
                     for place, records in polled.items():
                         self._carry_out(consumer, producer, place, records)
+                    self._pause = 0.0
                     self._assign(consumer)
             finally:
                 producer.close(timeout=1)
