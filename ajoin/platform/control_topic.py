@@ -26,9 +26,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from ajoin.config import Settings as PlatformSettings
 from ajoin.platform.control_messages import Request, parse, reply
-from ajoin.platform.metrics import Metric
 from ajoin.platform.periodic import Periodic
 from ajoin.platform.platform import Outcome, Platform
 from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
@@ -104,7 +107,7 @@ def from_settings(settings: PlatformSettings) -> ControlOptions | None:
         ) from None
 
 
-class ControlTopic:
+class ControlTopic(Collector):
     """A thread that owns its Kafka clients. `start` it beside a started platform."""
 
     def __init__(self, platform: Platform, options: ControlOptions) -> None:
@@ -128,17 +131,17 @@ class ControlTopic:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def metrics(self) -> list[Metric]:
+    def collect(self) -> list[Metric]:
         s = self.status
+        requests = CounterMetricFamily(
+            "ajoin_control_requests_total", "Requests of the control topic that were answered.", labels=["outcome"]
+        )
+        requests.add_metric(["done"], s.done)
+        requests.add_metric(["refused"], s.refused)
         return [
-            Metric("ajoin_control_up", "gauge", "1 while the control topic is read.", (({}, float(s.up)),)),
-            Metric(
-                "ajoin_control_requests_total",
-                "counter",
-                "Requests of the control topic that were answered.",
-                (({"outcome": "done"}, s.done), ({"outcome": "refused"}, s.refused)),
-            ),
-            Metric("ajoin_control_failures_total", "counter", "Lost connections to its brokers.", (({}, s.failures),)),
+            GaugeMetricFamily("ajoin_control_up", "1 while the control topic is read.", value=float(s.up)),
+            requests,
+            CounterMetricFamily("ajoin_control_failures_total", "Lost connections to its brokers.", value=s.failures),
         ]
 
     # -- its thread --
