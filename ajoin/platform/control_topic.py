@@ -207,11 +207,11 @@ class ControlTopic(Collector):
         not wait until the group gives up its predecessor.
         """
         kafka, topic = library(), self._options.topic
-        found = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}
-        if not found:
+        partitions = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}
+        if not partitions:
             raise kafka.errors.UnknownTopicOrPartitionError(topic)
-        if found != consumer.assignment():
-            consumer.assign(sorted(found))
+        if partitions != consumer.assignment():
+            consumer.assign(sorted(partitions))
 
     def _carry_out(self, consumer: Any, producer: Any, place: Any, records: Sequence[Any]) -> None:
         """Row by row: done, answered, committed."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from ajoin.config import Settings
 from ajoin.platform import logs
 from ajoin.platform.periodic import Periodic
-from ajoin.platform.platform import Pace, Platform, State, only
+from ajoin.platform.platform import Pace, Platform, PlatformState, only
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
@@ -119,7 +119,7 @@ def platform(settings: Settings, executor: Executor, state_dir: Path | None = No
 
 def _optimize(platform: Platform) -> None:
     """An incremental optimization, asked for like any client could; of a platform that does not run, nothing."""
-    if platform.state == State.RUNNING:
+    if platform.state == PlatformState.RUNNING:
         only(platform.control(Optimize("incremental", force=False, rescale=True)).result())
 
 

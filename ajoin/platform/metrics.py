@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from ajoin.platform.platform import Platform, State
+from ajoin.platform.platform import Platform, PlatformState
 from optimizer.errors import FailedPrecondition
 from runtime.api import PlatformStatus, StreamInfo
 
@@ -38,7 +38,7 @@ class PlatformCollector(Collector):
 
 def status_metrics(s: PlatformStatus) -> list[Metric]:
     states = GaugeMetricFamily("ajoin_state", "1 for the state the platform is in.", labels=["state"])
-    for state in State:
+    for state in PlatformState:
         states.add_metric([state.value], float(s.state == state.value))
     stages = CounterMetricFamily("ajoin_stage_seconds_total", "Seconds spent, by stage.", labels=["stage"])
     for stage, seconds in sorted(s.stage_seconds.items()):

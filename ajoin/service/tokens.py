@@ -98,10 +98,10 @@ class TokenFile:
 
     def _stamp(self) -> tuple[int, ...]:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except OSError:
             return ()
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 def digest(token: str) -> str:
@@ -115,11 +115,11 @@ def read_tokens(path: Path, max_tenant_queries: int | None = None) -> Tokens:
     tenants = {name: _quota(path, name, values) for name, values in _table(path, document, "tenant").items()}
     callers: dict[str, Caller] = {}
     for number, entry in enumerate(_entries(path, document), 1):
-        made = _caller(path, number, entry)
-        quota = tenants.get(made.tenant, max_tenant_queries) if made.tenant else None
+        caller = _caller(path, number, entry)
+        quota = tenants.get(caller.tenant, max_tenant_queries) if caller.tenant else None
         if entry["hash"] in callers:
             raise _wrong(path, f"token {number} has the hash of another one")
-        callers[entry["hash"]] = Caller(made.name, made.role, made.tenant, quota)
+        callers[entry["hash"]] = Caller(caller.name, caller.role, caller.tenant, quota)
     return Tokens(callers)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ajoin.client.results import Batch, Cursor, Progress
-from ajoin.platform.statistics import EpochStatistics, QueryStatistics, Statistics, StreamStatistics
+from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics, StreamStatistics
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from optimizer.errors import InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
@@ -335,7 +335,7 @@ def statistics_to_pb(statistics: Statistics) -> admin_pb2.GetStatisticsResponse:
 def statistics_from_pb(message: admin_pb2.GetStatisticsResponse) -> Statistics:
     return Statistics(
         tuple(
-            EpochStatistics(
+            EpochSummary(
                 m.epoch,
                 m.committed_at_ms,
                 m.tuples,

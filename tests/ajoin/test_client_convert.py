@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ajoin.client.results import Batch, Collector, Cursor, Progress, Results
 from ajoin.errors import InvalidRequest
-from ajoin.platform.statistics import EpochStatistics, QueryStatistics, Statistics, StreamStatistics
+from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics, StreamStatistics
 from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.wire import convert
 from optimizer.model.types import Column, ColumnType, StreamSchema
@@ -86,7 +86,7 @@ def test_status():
 
 def test_statistics():
     statistics = Statistics(
-        (EpochStatistics(1, 2, 3, 4, {"sink": 0.25}, 0.5, ("V", "W")),),
+        (EpochSummary(1, 2, 3, 4, {"sink": 0.25}, 0.5, ("V", "W")),),
         (StreamStatistics("V", 1, 2.0, 3, 4, 5, "tuples", True, 6), StreamStatistics("W", 0, 0.0, 0, 0)),
         (QueryStatistics("a", 1, 2.0, None), QueryStatistics("b", 1, 2.0, 0)),
     )
