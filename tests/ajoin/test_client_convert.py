@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ajoin.client import requests
 from ajoin.client.results import Batch, Collector, Cursor, Progress, Results
 from ajoin.errors import InvalidRequest
 from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics, StreamStatistics
@@ -140,13 +141,13 @@ def test_unknown_enum_number():
 
 
 def test_options_are_texts():
-    options = convert.option_texts({"rate": 1000, "zipf": 0.5, "loop": True, "path": "x"})
+    options = requests.option_texts({"rate": 1000, "zipf": 0.5, "loop": True, "path": "x"})
     assert dict(options) == {"rate": "1000", "zipf": "0.5", "loop": "true", "path": "x"}
 
 
 def test_sinks_as_users_write_them():
     spec = ConnectorSpec("blackhole")
-    assert convert.sink_specs(["console", ("parquet", {"path": "/x"}), spec]) == (
+    assert requests.sink_specs(["console", ("parquet", {"path": "/x"}), spec]) == (
         ConnectorSpec("console"),
         ConnectorSpec("parquet", (("path", "/x"),)),
         spec,
