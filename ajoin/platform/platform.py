@@ -1,4 +1,4 @@
-"""The platform: a thread-safe front door to one engine.
+"""The platform: one engine that any thread may use.
 
 Changes return a Future that is resolved when they have taken effect (the changelog is on disk); reads answer
 at once from what is committed. A Future always ends: with its outcome, with Unavailable when the platform
