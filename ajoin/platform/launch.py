@@ -61,12 +61,11 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
 
 def open_engine(
-    settings: Settings, executor: Executor, state_dir: Path | None = None, *, strangers: bool = False
+    settings: Settings, executor: Executor, state_dir: Path | None = None, *, remote_callers: bool = False
 ) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one.
 
-    `strangers`: people from other machines may call. Then no path of this machine is theirs to name, unless it was
-    configured.
+    `remote_callers`: other machines may call. Then requests may name no path of this machine outside `allowed_roots`.
     """
     own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
     if settings.fast_bytes and not settings.durable:
@@ -75,7 +74,7 @@ def open_engine(
             reason="CONFIG_INVALID",
             hint="set durable as well",
         )
-    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if strangers else ())
+    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if remote_callers else ())
     config = EngineConfig(
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,
@@ -106,7 +105,7 @@ def _weights() -> Weights:
 @contextmanager
 def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
     """A started platform. Whoever serves it may stop it earlier; stopping twice is harmless."""
-    engine = open_engine(settings, executor, state_dir, strangers=not is_loopback(settings.listen))
+    engine = open_engine(settings, executor, state_dir, remote_callers=not is_loopback(settings.listen))
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
     with ExitStack() as parts:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+from pathlib import Path
 
 import pytest
 
+from tests.ajoin.world import running
 from tests.tools.sync_client import DOCSTRING, SOURCE, TARGET, generate
 
 ASYNC = '''"""Awaits, asyncio and AsyncClient in texts stay."""
@@ -63,3 +66,13 @@ def test_the_committed_client_is_the_generated_one() -> None:
 @pytest.mark.parametrize("node", [ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await])
 def test_nothing_asynchronous_is_left(node: type[ast.AST]) -> None:
     assert not [n for n in ast.walk(ast.parse(TARGET.read_text(encoding="utf-8"))) if isinstance(n, node)]
+
+
+def test_it_needs_no_event_loop_and_minds_none(tmp_path: Path) -> None:
+    """Calls on the thread of a running loop (a notebook), and on a thread that has none."""
+    with running(tmp_path / "state") as world:
+
+        async def under_a_loop() -> tuple[str, str]:
+            return world.client.status().state, (await asyncio.to_thread(world.client.status)).state
+
+        assert asyncio.run(under_a_loop()) == ("RUNNING", "RUNNING")
