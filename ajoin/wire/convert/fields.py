@@ -1,10 +1,14 @@
-"""Fields of messages: enums by their names, optional fields, a dataclass as keywords."""
+"""Fields of messages: enums by their names, optional fields, and dataclasses whose fields have the message's names."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import MutableMapping, MutableSequence
+from typing import Any, TypeVar
 
 from optimizer.errors import InvalidRequest
+
+T = TypeVar("T")
 
 
 def enum_name(enum: Any, number: int, prefix: str) -> str:
@@ -23,5 +27,22 @@ def optional(message: Any, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in type(value).__dataclass_fields__}
+def fields_of(value: Any, *but: str) -> dict[str, Any]:
+    """A dataclass as keywords of a message."""
+    return {name: getattr(value, name) for name in type(value).__dataclass_fields__ if name not in but}
+
+
+def from_fields(kind: type[T], message: Any, **given: Any) -> T:
+    """A dataclass from a message: what is not `given` is the field of the same name."""
+    names = (field.name for field in dataclasses.fields(kind))  # type: ignore[arg-type]
+    return kind(**{name: _plain(message, name) for name in names if name not in given}, **given)
+
+
+def _plain(message: Any, name: str) -> Any:
+    """Lists as tuples, maps as dictionaries, what is absent as None."""
+    value = getattr(message, name)
+    if isinstance(value, MutableMapping):
+        return dict(value)
+    if isinstance(value, MutableSequence):
+        return tuple(value)
+    return optional(message, name) if message.DESCRIPTOR.fields_by_name[name].has_presence else value

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from ajoin.v1 import plan_pb2
-from ajoin.wire.convert.fields import enum_name, fields_of
+from ajoin.wire.convert.fields import enum_name, fields_of, from_fields
 from optimizer.errors import InvalidRequest
 from runtime.api import Optimization, PlanEvent
 
@@ -14,30 +14,21 @@ DEEPEST_ORDER = 32
 
 
 def plan_event_to_pb(event: PlanEvent) -> plan_pb2.PlanChange:
-    return plan_pb2.PlanChange(version=event.version, epoch=event.epoch, changes=event.changes, plan=event.plan)
+    return plan_pb2.PlanChange(**fields_of(event))
 
 
 def plan_event_from_pb(message: plan_pb2.PlanChange) -> PlanEvent:
-    return PlanEvent(message.version, message.epoch, tuple(message.changes), message.plan)
+    return from_fields(PlanEvent, message)
 
 
 def optimization_to_pb(done: Optimization) -> plan_pb2.OptimizeResponse:
     mode = plan_pb2.OptimizeMode.Value(f"OPTIMIZE_MODE_{done.mode.upper()}")
-    return plan_pb2.OptimizeResponse(**{**fields_of(done), "mode": mode})
+    return plan_pb2.OptimizeResponse(mode=mode, **fields_of(done, "mode"))
 
 
 def optimization_from_pb(message: plan_pb2.OptimizeResponse) -> Optimization:
-    return Optimization(
-        message.plan_version,
-        tuple(message.changes),
-        message.cost_before,
-        message.cost_after,
-        message.gain,
-        tuple(message.reasons),
-        enum_name(plan_pb2.OptimizeMode, message.mode, "OPTIMIZE_MODE_").lower(),
-        message.applied,
-        message.would_apply,
-    )
+    mode = enum_name(plan_pb2.OptimizeMode, message.mode, "OPTIMIZE_MODE_").lower()
+    return from_fields(Optimization, message, mode=mode)
 
 
 def order_to_pb(order: Any) -> plan_pb2.JoinOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ajoin.v1 import streams_pb2
-from ajoin.wire.convert.fields import optional
+from ajoin.wire.convert.fields import fields_of, from_fields, optional
 from optimizer.errors import InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import DeadLetterInfo, StreamInfo
@@ -92,8 +92,8 @@ def stream_from_pb(message: streams_pb2.Stream) -> StreamInfo:
 
 
 def dead_letter_to_pb(info: DeadLetterInfo) -> streams_pb2.DeadLetter:
-    return streams_pb2.DeadLetter(epoch=info.epoch, place=info.place, reason=info.reason, text=info.text)
+    return streams_pb2.DeadLetter(**fields_of(info, "stream"))
 
 
 def dead_letter_from_pb(stream: str, message: streams_pb2.DeadLetter) -> DeadLetterInfo:
-    return DeadLetterInfo(stream, message.epoch, message.place, message.reason, message.text)
+    return from_fields(DeadLetterInfo, message, stream=stream)
