@@ -34,9 +34,11 @@ lint: setup
 
 stubs: setup
 	$(BIN)/python -m tests.tools.stubs --write
+	$(BIN)/python -m tests.tools.sync_client --write
 
 stubs-check: setup
 	$(BIN)/python -m tests.tools.stubs --check
+	$(BIN)/python -m tests.tools.sync_client --check
 
 test: lint stubs-check
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile

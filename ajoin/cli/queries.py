@@ -79,11 +79,11 @@ def list_queries(
 ) -> None:
     """Running queries."""
     with client(server) as ajoin:
-        found = [q for q in ajoin.queries() if all or q.state == QueryState.RUNNING]
+        queries = [q for q in ajoin.queries() if all or q.state == QueryState.RUNNING]
     if as_json:
-        print_json(found)
+        print_json(queries)
         return
-    if not found:
+    if not queries:
         console().print("no queries; create one with [bold]ajoin query create[/]")
         return
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
@@ -91,7 +91,7 @@ def list_queries(
         table.add_column(heading, no_wrap=True, justify="right" if heading == "rows" else "left")
     # Only the SQL text gives way when the terminal is narrow.
     table.add_column("SQL", no_wrap=True, overflow="ellipsis", ratio=1)
-    for q in found:
+    for q in queries:
         table.add_row(
             escape(q.id),
             q.state.value,

@@ -106,8 +106,8 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
     from ajoin.platform import launch
     from ajoin.platform.control_topic import ControlTopic
     from ajoin.platform.control_topic import from_settings as control_from_settings
-    from ajoin.platform.engine_thread import State
-    from ajoin.platform.metrics import MetricsServer
+    from ajoin.platform.engine_thread import PlatformState
+    from ajoin.platform.metrics import PlatformCollector, serve_metrics
     from ajoin.service import serve as serve_until_told
     from ajoin.service.security import from_settings
 
@@ -132,10 +132,10 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
             _create_demo_streams(platform)
         topic = None if control is None else running.enter_context(ControlTopic(platform, control))
         if settings.metrics_port:
-            more = topic.metrics if topic is not None else list
-            running.enter_context(MetricsServer(platform, settings.metrics_host, settings.metrics_port, more))
+            collectors = [PlatformCollector(platform), *([] if topic is None else [topic])]
+            running.enter_context(serve_metrics(settings.metrics_host, settings.metrics_port, *collectors))
         serve_until_told(platform, settings.listen, ready, security)
-        if platform.state == State.FAILED:  # what was committed could be read until now; the exit code tells the rest
+        if platform.state == PlatformState.FAILED:  # what was committed could be read until now
             raise InternalError(platform.status().message, reason="PLATFORM_FAILED")
         if not as_json:
             console().print("stopped")

@@ -155,8 +155,8 @@ def pairs(texts: Sequence[str], *, separator: str, option: str, last: bool = Fal
     """`key<separator>value` texts as a dictionary; `last`: cut at the last separator, keys may contain it."""
     made: dict[str, str] = {}
     for text in texts:
-        key, found, value = text.rpartition(separator) if last else text.partition(separator)
-        if not found or not key or not value:
+        key, separated, value = text.rpartition(separator) if last else text.partition(separator)
+        if not separated or not key or not value:
             raise typer.BadParameter(f"{text!r} is not KEY{separator}VALUE", param_hint=option)
         if key in made:
             raise typer.BadParameter(f"{key!r} is given twice", param_hint=option)

@@ -55,21 +55,21 @@ def verify(
 
     directory = _directory(state_dir, config)
     tier = durable or tier_of(directory)
-    found = with_tier(check(directory, tiered=True), tier) if tier else check(directory)
+    report = with_tier(check(directory, tiered=True), tier) if tier else check(directory)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
         out = console()
-        if found.running:
+        if report.running:
             out.print(f"[yellow]{RUNNING}[/]")
-        for problem in found.problems:
+        for problem in report.problems:
             out.print(f"[red]{escape(problem.file)}[/]: {problem.reason}: {escape(problem.what)}", soft_wrap=True)
             out.print(f"    [dim]{escape(problem.consequence)}[/]", soft_wrap=True)
-        for note in found.notes:
+        for note in report.notes:
             out.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
-        said = f"{len(found.problems)} problems" if found.problems else "everything holds"
-        out.print(f"epoch {found.epoch:,}, {found.files:,} files with {size(found.bytes)} read: [bold]{said}[/]")
-    if found.problems:
+        said = f"{len(report.problems)} problems" if report.problems else "everything holds"
+        out.print(f"epoch {report.epoch:,}, {report.files:,} files with {size(report.bytes)} read: [bold]{said}[/]")
+    if report.problems:
         raise typer.Exit(1)
 
 
@@ -83,15 +83,15 @@ def gc(
     """Remove files that belong to no committed epoch, and half-written ones. Refused while a platform runs."""
     from runtime.state_tools.gc import collect
 
-    found = collect(_directory(state_dir, config), dry_run=dry_run)
-    total = sum(item.bytes for item in found)
+    debris = collect(_directory(state_dir, config), dry_run=dry_run)
+    total = sum(item.bytes for item in debris)
     if as_json:
-        print_json({"removed": not dry_run, "files": found, "bytes": total})
+        print_json({"removed": not dry_run, "files": debris, "bytes": total})
         return
-    for item in found:
+    for item in debris:
         console().print(f"{escape(item.path)}  [dim]{size(item.bytes)}, {item.why}[/]", soft_wrap=True)
     verb = "would be removed" if dry_run else "removed"
-    console().print(f"{len(found):,} files with {size(total)} {verb}" if found else "there is nothing to remove")
+    console().print(f"{len(debris):,} files with {size(total)} {verb}" if debris else "there is nothing to remove")
 
 
 def _directory(given: Path | None, config: Path | None) -> Path:

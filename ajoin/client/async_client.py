@@ -5,16 +5,18 @@
         async for batch in client.subscribe("q1"):
             print(batch.table)
 
-The same verbs, arguments, values and exceptions as `ajoin.Client`; a test keeps the two in step. A client
-belongs to the event loop it is first used on.
+A client belongs to the event loop it is first used on. Every failure is raised as the exception the server raised,
+with its reason, hint and place in the SQL text.
+
+The blocking `ajoin.Client` (client.py) is generated from this file: after a change here run `make stubs`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import grpc
 import pyarrow as pa
@@ -34,13 +36,14 @@ from ajoin.wire import convert, status
 from optimizer.errors import AJoinError
 from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
 
+T = TypeVar("T")
+
 
 class AsyncClient:
-    """`timeout`: seconds a call may take.
+    """`timeout`: seconds a call may take; None: for ever. Subscriptions have no limit unless they are given one.
 
-    None: for ever. Subscriptions have no limit unless they are given one. `tls_ca`: a file with the
-    authority to trust ('system': the well-known ones), `cert` and `key`: files that say who we are, for
-    platforms that ask for it; `token`: what `ajoin token create` printed.
+    `tls_ca`: a file with the authority to trust ('system': the well-known ones). `cert` and `key`: the client
+    certificate, for platforms that ask for one. `token`: what `ajoin token create` printed.
     """
 
     def __init__(
@@ -224,13 +227,10 @@ class AsyncClient:
         now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
         the queries that had this id, `uid` names one; without it, the latest is meant.
         """
-        call = self._results.Subscribe(
-            requests.subscribe(id, start, cursor, follow, uid), timeout=timeout, metadata=self._metadata
-        )
-        async for item in self._items(call):
-            taken = convert.item_from_pb(item)
-            if progress or isinstance(taken, Batch):
-                yield taken
+        request = requests.subscribe(id, start, cursor, follow, uid)
+        async for item in self._stream(self._results.Subscribe, request, convert.item_from_pb, timeout):
+            if progress or isinstance(item, Batch):
+                yield item
 
     async def results(
         self,
@@ -263,13 +263,12 @@ class AsyncClient:
         """
         return str((await self._call(self._plan.Explain, requests.explain(id, sql, format))).text)
 
-    async def watch_plan(
-        self, *, after_version: int | None = None, timeout: float | None = None
-    ) -> AsyncIterator[PlanEvent]:
+    def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> AsyncIterator[PlanEvent]:
         """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
         request = plan_pb2.WatchPlanRequest(after_version=after_version)
-        async for response in self._items(self._plan.WatchPlan(request, timeout=timeout, metadata=self._metadata)):
-            yield convert.plan_event_from_pb(response.change)
+        return self._stream(
+            self._plan.WatchPlan, request, lambda response: convert.plan_event_from_pb(response.change), timeout
+        )
 
     async def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
         """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
@@ -314,10 +313,14 @@ class AsyncClient:
             await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    async def _items(self, call: Any) -> AsyncIterator[Any]:
+    async def _stream(
+        self, method: Any, request: Any, convert_item: Callable[[Any], T], timeout: float | None
+    ) -> AsyncIterator[T]:
+        """The call begins with the first item that is asked for, and ends when nobody asks any more."""
+        call = method(request, timeout=timeout, metadata=self._metadata)
         try:
             async for item in call:
-                yield item
+                yield convert_item(item)
         except grpc.RpcError as failure:
             raise status.from_rpc(failure, self._target) from None
         finally:

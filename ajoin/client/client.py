@@ -5,16 +5,18 @@
         for batch in client.subscribe("q1"):
             print(batch.table)
 
-Every failure is raised as the exception the server raised, with its reason, hint and place in the SQL text.
-`ajoin.AsyncClient` has the same verbs as coroutines. A client may be used from several threads.
+A client may be used from several threads. Every failure is raised as the exception the server raised, with its reason,
+hint and place in the SQL text. `ajoin.AsyncClient` has the same verbs as coroutines.
+
+Generated from async_client.py by `make stubs`; change that file.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import grpc
 import pyarrow as pa
@@ -34,13 +36,14 @@ from ajoin.wire import convert, status
 from optimizer.errors import AJoinError
 from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
 
+T = TypeVar("T")
+
 
 class Client:
-    """`timeout`: seconds a call may take.
+    """`timeout`: seconds a call may take; None: for ever. Subscriptions have no limit unless they are given one.
 
-    None: for ever. Subscriptions have no limit unless they are given one. `tls_ca`: a file with the
-    authority to trust ('system': the well-known ones), `cert` and `key`: files that say who we are, for
-    platforms that ask for it; `token`: what `ajoin token create` printed.
+    `tls_ca`: a file with the authority to trust ('system': the well-known ones). `cert` and `key`: the client
+    certificate, for platforms that ask for one. `token`: what `ajoin token create` printed.
     """
 
     def __init__(
@@ -157,11 +160,11 @@ class Client:
 
     def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one that had this uid."""
-        return (self._described(id, uid))[0]
+        return self._described(id, uid)[0]
 
     def result_schema(self, id: str, *, uid: str | None = None) -> pa.Schema:
         """The columns of its rows, also while it has none."""
-        return (self._described(id, uid))[1]
+        return self._described(id, uid)[1]
 
     def _described(self, id: str, uid: str | None) -> tuple[QueryInfo, pa.Schema]:
         response = self._call(self._queries.GetQuery, queries_pb2.GetQueryRequest(query_id=id, uid=uid or ""))
@@ -173,7 +176,8 @@ class Client:
         while True:
             request = queries_pb2.ListQueriesRequest(page_size=page_size, page_token=token)
             response = self._call(self._queries.ListQueries, request)
-            yield from map(convert.query_from_pb, response.queries)
+            for message in response.queries:
+                yield convert.query_from_pb(message)
             token = response.next_page_token
             if not token:
                 return
@@ -223,13 +227,10 @@ class Client:
         now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
         the queries that had this id, `uid` names one; without it, the latest is meant.
         """
-        call = self._results.Subscribe(
-            requests.subscribe(id, start, cursor, follow, uid), timeout=timeout, metadata=self._metadata
-        )
-        for item in self._items(call):
-            taken = convert.item_from_pb(item)
-            if progress or isinstance(taken, Batch):
-                yield taken
+        request = requests.subscribe(id, start, cursor, follow, uid)
+        for item in self._stream(self._results.Subscribe, request, convert.item_from_pb, timeout):
+            if progress or isinstance(item, Batch):
+                yield item
 
     def results(
         self,
@@ -265,12 +266,14 @@ class Client:
     def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> Iterator[PlanEvent]:
         """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
         request = plan_pb2.WatchPlanRequest(after_version=after_version)
-        for response in self._items(self._plan.WatchPlan(request, timeout=timeout, metadata=self._metadata)):
-            yield convert.plan_event_from_pb(response.change)
+        return self._stream(
+            self._plan.WatchPlan, request, lambda response: convert.plan_event_from_pb(response.change), timeout
+        )
 
     def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
         """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
-        return convert.optimization_from_pb(self._call(self._plan.Optimize, requests.optimize(mode, dry_run)))
+        request = requests.optimize(mode, dry_run)
+        return convert.optimization_from_pb(self._call(self._plan.Optimize, request))
 
     def force_order(self, id: str, order: Order) -> int:
         """Join order as nested lists of aliases, e.g. [["V", "W"], "C"]; returns the plan version."""
@@ -310,9 +313,14 @@ class Client:
             time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _items(self, call: Any) -> Iterator[Any]:
+    def _stream(
+        self, method: Any, request: Any, convert_item: Callable[[Any], T], timeout: float | None
+    ) -> Iterator[T]:
+        """The call begins with the first item that is asked for, and ends when nobody asks any more."""
+        call = method(request, timeout=timeout, metadata=self._metadata)
         try:
-            yield from call
+            for item in call:
+                yield convert_item(item)
         except grpc.RpcError as failure:
             raise status.from_rpc(failure, self._target) from None
         finally:

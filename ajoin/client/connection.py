@@ -33,16 +33,17 @@ class Connection:
     token: str | None = None
 
     def channel(self) -> grpc.Channel:
-        credentials = self._credentials()
-        if credentials is None:
-            return grpc.insecure_channel(self.target, options=CHANNEL_OPTIONS)
-        return grpc.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
+        return self._open(grpc)
 
     def aio_channel(self) -> Any:
+        return self._open(grpc.aio)
+
+    def _open(self, api: Any) -> Any:
+        """`api`: grpc or grpc.aio, which name their functions alike."""
         credentials = self._credentials()
         if credentials is None:
-            return grpc.aio.insecure_channel(self.target, options=CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
+            return api.insecure_channel(self.target, options=CHANNEL_OPTIONS)
+        return api.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,7 @@
 """From what a user writes to request messages: the part of a call that both clients share.
 
-A create or delete gets a `request_id` of its own, so that gRPC may repeat it after a lost connection
-(`RETRIES`) without doing it twice.
+A create or delete gets a `request_id` of its own, so that it can be repeated after a lost connection
+(`RETRY_AFTER`) without being done twice.
 """
 
 from __future__ import annotations
@@ -55,14 +55,12 @@ def create_stream(
         allowed_lateness_ms,
         idle_timeout_ms,
     )
-    spec = convert.schema_to_pb(schema, ConnectorSpec(source, convert.option_texts(options)))
+    spec = convert.schema_to_pb(schema, ConnectorSpec(source, option_texts(options)))
     return streams_pb2.CreateStreamRequest(spec=spec, request_id=request_id or new_request_id())
 
 
 def query_spec(sql: str, id: str | None, sinks: Sequence[Sink]) -> queries_pb2.QuerySpec:
-    return queries_pb2.QuerySpec(
-        sql=sql, query_id=id or "", sinks=map(convert.connector_to_pb, convert.sink_specs(sinks))
-    )
+    return queries_pb2.QuerySpec(sql=sql, query_id=id or "", sinks=map(convert.connector_to_pb, sink_specs(sinks)))
 
 
 def create_queries(
@@ -121,3 +119,24 @@ def named(what: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
         raise InvalidRequest(f"{what} is {name!r}", reason="UNKNOWN_NAME", hint="known are: " + ", ".join(known))
     return known[name]
+
+
+def option_texts(options: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
+    """Connector options as the texts they travel as: True is 'true', 0.5 is '0.5'."""
+
+    def text(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return tuple(sorted((key, text(value)) for key, value in (options or {}).items()))
+
+
+def sink_specs(sinks: Sequence[Sink]) -> tuple[ConnectorSpec, ...]:
+    """Sinks as a user writes them: 'console', ('parquet', {'path': ...}) or a ConnectorSpec."""
+    return tuple(
+        sink
+        if isinstance(sink, ConnectorSpec)
+        else ConnectorSpec(sink)
+        if isinstance(sink, str)
+        else ConnectorSpec(sink[0], option_texts(sink[1]))
+        for sink in sinks
+    )

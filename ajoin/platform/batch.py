@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ajoin.platform import catalog
 from ajoin.platform.catalog import Limits
-from ajoin.platform.mailbox import Controls, Item
+from ajoin.platform.mailbox import BatchItem, BatchRequest
 from ajoin.platform.tenancy import tenant_of
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
@@ -52,7 +52,7 @@ class Latencies:
 
 def apply_batch(
     engine: Engine,
-    requests: Sequence[Controls],
+    requests: Sequence[BatchRequest],
     clock: Callable[[], int],
     limits: Limits,
     latencies: Latencies,
@@ -85,7 +85,7 @@ def apply_batch(
     ]
 
 
-def _current(engine: Engine, item: Item, limits: Limits) -> Control | AJoinError:
+def _current(engine: Engine, item: BatchItem, limits: Limits) -> Control | AJoinError:
     control = item.control
     if not isinstance(control, CreateQuery):
         return control
@@ -98,7 +98,7 @@ def _current(engine: Engine, item: Item, limits: Limits) -> Control | AJoinError
         return refused
 
 
-def _timed(outcome: Outcome, item: Item, latency_ms: int, latencies: Latencies) -> Outcome:
+def _timed(outcome: Outcome, item: BatchItem, latency_ms: int, latencies: Latencies) -> Outcome:
     if not isinstance(outcome, QueryInfo):
         return outcome
     if isinstance(item.control, CreateQuery):

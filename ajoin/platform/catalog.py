@@ -1,7 +1,7 @@
-"""What is checked at the door: names, stream declarations, connectors and limits.
+"""What is checked before the engine sees a request: names, stream declarations, connectors and limits.
 
 Everything here is a pure function that returns nothing or raises InvalidRequest with a stable reason, so the
-service, replay and the CLI refuse the same things with the same words before the engine sees them.
+service, replay and the CLI refuse the same things with the same words.
 
 A name is 1 to 128 characters of any script. Control characters would break logs and terminals; '/' and the
 two directory names are kept out because names become part of paths.

@@ -20,16 +20,19 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from ajoin.config import Settings as PlatformSettings
 from ajoin.platform.control_messages import Request, parse, reply
-from ajoin.platform.metrics import Metric
+from ajoin.platform.periodic import Periodic
 from ajoin.platform.platform import Outcome, Platform
 from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
 from runtime.api import QueryState
@@ -104,15 +107,14 @@ def from_settings(settings: PlatformSettings) -> ControlOptions | None:
         ) from None
 
 
-class ControlTopic:
+class ControlTopic(Collector):
     """A thread that owns its Kafka clients. `start` it beside a started platform."""
 
     def __init__(self, platform: Platform, options: ControlOptions) -> None:
         self._platform = platform
         self._options = options
-        self._pause = _PAUSES_S[0]
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ajoin-control-topic", daemon=True)
+        self._pause = 0.0
+        self._thread = Periodic(f"control topic {options.topic}", self._read, lambda: self._pause)
         self.status = ControlStatus()
 
     def start(self) -> ControlTopic:
@@ -121,9 +123,7 @@ class ControlTopic:
 
     def stop(self) -> None:
         """Finish the requests at hand; what comes later waits in the topic."""
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join(_PAUSES_S[1])  # brokers that went away a moment ago can hold it up
+        self._thread.stop(_PAUSES_S[1])  # brokers that went away a moment ago can hold it up
 
     def __enter__(self) -> ControlTopic:
         return self.start()
@@ -131,40 +131,33 @@ class ControlTopic:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def metrics(self) -> list[Metric]:
+    def collect(self) -> list[Metric]:
         s = self.status
+        requests = CounterMetricFamily(
+            "ajoin_control_requests_total", "Requests of the control topic that were answered.", labels=["outcome"]
+        )
+        requests.add_metric(["done"], s.done)
+        requests.add_metric(["refused"], s.refused)
         return [
-            Metric("ajoin_control_up", "gauge", "1 while the control topic is read.", (({}, float(s.up)),)),
-            Metric(
-                "ajoin_control_requests_total",
-                "counter",
-                "Requests of the control topic that were answered.",
-                (({"outcome": "done"}, s.done), ({"outcome": "refused"}, s.refused)),
-            ),
-            Metric("ajoin_control_failures_total", "counter", "Lost connections to its brokers.", (({}, s.failures),)),
+            GaugeMetricFamily("ajoin_control_up", "1 while the control topic is read.", value=float(s.up)),
+            requests,
+            CounterMetricFamily("ajoin_control_failures_total", "Lost connections to its brokers.", value=s.failures),
         ]
 
     # -- its thread --
 
-    def _run(self) -> None:
-        topic = self._options.topic
+    def _read(self) -> None:
+        """Until the end, or until something goes wrong; then after a pause again."""
         try:
-            while not self._ended.is_set():
-                try:
-                    self._serve()
-                except failures() as failure:
-                    where = self._options.connection
-                    missing = isinstance(failure, library().errors.UnknownTopicOrPartitionError)
-                    said = f"Kafka at {where} has no such topic" if missing else explain(failure, where).message
-                    self.status = replace(self.status, up=False, failures=self.status.failures + 1)
-                    log.warning("control topic %s, next try in %.1f s: %s", topic, self._pause, said)
-                    self._ended.wait(self._pause)
-                    self._pause = min(2 * self._pause, _PAUSES_S[1])
-        except Unavailable:
-            log.info("control topic %s: the platform stops; what was not answered waits for the next one", topic)
-        except Exception:
-            log.exception("control topic %s: its thread ends, requests are not read any more", topic)
+            self._serve()
+        except failures() as failure:
+            where = self._options.connection
+            self.status = replace(self.status, failures=self.status.failures + 1)
+            if isinstance(failure, library().errors.UnknownTopicOrPartitionError):
+                raise Unavailable(f"Kafka at {where} has no such topic", reason="KAFKA_UNAVAILABLE") from failure
+            raise explain(failure, where) from failure
         finally:
+            self._pause = min(max(2 * self._pause, _PAUSES_S[0]), _PAUSES_S[1])
             self.status = replace(self.status, up=False)
 
     def _serve(self) -> None:
@@ -191,18 +184,18 @@ class ControlTopic:
             )
             heard = time.monotonic()
             try:
-                while not self._ended.is_set():
+                while not self._thread.stopped:
                     polled = consumer.poll(_POLL_MS)
                     if polled or time.monotonic() - heard > _SILENCE_S:
                         if not polled:  # a poll does not say whether anybody answers
                             consumer.end_offsets(consumer.assignment(), timeout_ms=_ASK_MS)
                         heard = time.monotonic()
                     if not self.status.up:
-                        self._pause = _PAUSES_S[0]
                         self.status = replace(self.status, up=True)
                         log.info("requests are read from control topic %s", o.topic)
                     for place, records in polled.items():
                         self._carry_out(consumer, producer, place, records)
+                    self._pause = 0.0
                     self._assign(consumer)
             finally:
                 producer.close(timeout=1)
@@ -214,11 +207,11 @@ class ControlTopic:
         not wait until the group gives up its predecessor.
         """
         kafka, topic = library(), self._options.topic
-        found = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}
-        if not found:
+        partitions = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}
+        if not partitions:
             raise kafka.errors.UnknownTopicOrPartitionError(topic)
-        if found != consumer.assignment():
-            consumer.assign(sorted(found))
+        if partitions != consumer.assignment():
+            consumer.assign(sorted(partitions))
 
     def _carry_out(self, consumer: Any, producer: Any, place: Any, records: Sequence[Any]) -> None:
         """Row by row: done, answered, committed."""

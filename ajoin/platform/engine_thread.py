@@ -1,15 +1,14 @@
-"""The thread that owns the engine, and how everybody else hears of what it did.
+"""The thread that owns the engine.
 
-It repeats: take what the mailbox holds, do the commands, apply the controls as one query batch (at most one
-changelog), run an epoch, tell everybody who listens. All changes therefore happen between two epochs and in
-one order. An epoch starts `epoch_interval` seconds after the one before. While no source has anything to read
-and the plan stays as it is, no epoch is run and the time until the next look doubles, up to `idle_interval`;
-anything that happens at the door makes it short again.
+It repeats: take what the mailbox holds, make the calls, apply the query batch (at most one changelog), run an epoch,
+notify everybody who waits. All changes therefore happen between two epochs and in one order. An epoch starts
+`epoch_interval` seconds after the one before. While no source has anything to read and the plan stays as it is, no
+epoch is run and the time until the next look doubles, up to `idle_interval`; a request makes it short again.
 
-An epoch that fails ends the thread: the state is FAILED, the message says why, and everything that waits or
-comes later is answered with InternalError. Going on with a state nobody vouches for would be worse; what was
-committed can still be read, and a restart recovers from there. A command that fails only fails its own
-request.
+An epoch that something outside keeps from running (a broker that is away, a full disk) is tried again until it runs.
+An epoch that fails in any other way ends the thread: the state is FAILED, the message says why, and everything that
+waits or comes later is answered with InternalError. The state in memory may then be wrong, so it is not used any more;
+what was committed can still be read, and a restart recovers from there. A call that fails only fails its own request.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from enum import StrEnum
 
 from ajoin.platform.batch import Latencies, apply_batch
 from ajoin.platform.catalog import Limits
-from ajoin.platform.mailbox import Command, Controls, Mailbox
-from ajoin.platform.statistics import EpochStatistics, History
+from ajoin.platform.change_notifier import ChangeNotifier
+from ajoin.platform.mailbox import BatchRequest, EngineCall, Mailbox
+from ajoin.platform.statistics import EpochSummary, History
 from optimizer.errors import AJoinError, InternalError, Unavailable
 from runtime.engine.engine import Engine
 
@@ -34,7 +34,7 @@ LONGEST_WAIT = 10.0
 """Seconds between two attempts at an epoch that something outside keeps from running."""
 
 
-class State(StrEnum):
+class PlatformState(StrEnum):
     STARTING = "STARTING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
@@ -49,37 +49,6 @@ class Pace:
     batch_interval: float = 1.0
     epoch_interval: float = 0.5
     idle_interval: float = 2.0
-
-
-class News:
-    """Tells waiting threads and listeners that something may have changed; what, they find out by looking."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._listeners: list[Callable[[], None]] = []
-
-    def tell(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener()
-
-    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from the engine thread (it must not block); returns how to take it away again."""
-
-        def remove() -> None:
-            with self._changed:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-
-        with self._changed:
-            self._listeners.append(listener)
-        return remove
-
-    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
-        with self._changed:
-            return self._changed.wait_for(condition, timeout)
 
 
 class EngineThread:
@@ -105,25 +74,25 @@ class EngineThread:
         self.mailbox = Mailbox(pace.batch_interval, monotonic)
         self.history = History()
         self.latencies = Latencies(4 * limits.queries)
-        self.news = News()
-        self.state = State.STARTING
+        self.changes = ChangeNotifier()
+        self.state = PlatformState.STARTING
         self.message = ""
 
     def start(self) -> None:
-        self._enter(State.RUNNING)
+        self._enter(PlatformState.RUNNING)
         self._thread.start()
 
     def stop(self, graceful: bool) -> None:
         """Finish the running epoch, answer what waits with Unavailable, and (graceful) close the engine."""
-        if self.state in (State.STARTING, State.RUNNING):
+        if self.state in (PlatformState.STARTING, PlatformState.RUNNING):
             self._graceful = graceful
-            self._enter(State.STOPPING)
+            self._enter(PlatformState.STOPPING)
         self.mailbox.close(Unavailable("the platform is stopping", reason="STOPPING", hint="try again when it is back"))
         if self._thread.ident is not None:
             self._thread.join()
-        elif self.state == State.STOPPING:
+        elif self.state == PlatformState.STOPPING:
             self._end()
-        if self.state == State.FAILED and not self._abandoned:
+        if self.state == PlatformState.FAILED and not self._abandoned:
             self._abandoned = True
             self._engine.abandon()
 
@@ -133,12 +102,12 @@ class EngineThread:
         changed = False  # does a change of plan wait for its first epoch?
         try:
             while self.mailbox.wait(started + pause):
-                commands, controls = self.mailbox.take()
-                if commands or controls:
-                    self._do(commands)
-                    self._apply(controls)
+                calls, batch = self.mailbox.take()
+                if calls or batch:
+                    self._make(calls)
+                    self._apply(batch)
                     changed, pause = True, self._pace.epoch_interval
-                    self.news.tell()
+                    self.changes.notify()
                 if self._monotonic() >= started + pause:
                     started = self._monotonic()
                     try:
@@ -151,7 +120,7 @@ class EngineThread:
                     if due:
                         self._resumed()
                         self.mailbox.epoch_ended()
-                        self.news.tell()
+                        self.changes.notify()
                     pause = self._pace.epoch_interval if busy or changed else self._longer(pause)
                     changed = False
         except Exception as failure:
@@ -167,7 +136,7 @@ class EngineThread:
         if self.message != str(outage):
             log.warning("epoch waits: %s", outage, extra={"epoch": self._engine.epoch + 1})
         self.message = str(outage)
-        self.news.tell()
+        self.changes.notify()
         return min(max(2 * pause, 0.05), LONGEST_WAIT)
 
     def _resumed(self) -> None:
@@ -186,7 +155,7 @@ class EngineThread:
         report = self._engine.run_epoch()
         now = self._clock()
         self.history.record(
-            EpochStatistics(
+            EpochSummary(
                 report.epoch,
                 now,
                 report.tuples,
@@ -199,32 +168,32 @@ class EngineThread:
         if self.history.wants_snapshot(now):
             self.history.snapshot(now, self._engine.streams(), self._engine.queries())
 
-    def _do(self, commands: Sequence[Command]) -> None:
-        for command in commands:
+    def _make(self, calls: Sequence[EngineCall]) -> None:
+        for call in calls:
             try:
-                command.future.set_result(command.run())
+                call.future.set_result(call.run())
             except AJoinError as refused:
-                command.future.set_exception(refused)
+                call.future.set_exception(refused)
             except Exception as failure:
-                log.exception("a command failed")
-                command.future.set_exception(InternalError(f"{type(failure).__name__}: {failure}"))
+                log.exception("a call of the engine failed")
+                call.future.set_exception(InternalError(f"{type(failure).__name__}: {failure}"))
 
-    def _apply(self, controls: Sequence[Controls]) -> None:
-        if not controls:
+    def _apply(self, batch: Sequence[BatchRequest]) -> None:
+        if not batch:
             return
         try:
-            answers = apply_batch(self._engine, controls, self._clock, self._limits, self.latencies)
+            outcomes = apply_batch(self._engine, batch, self._clock, self._limits, self.latencies)
         except Unavailable as outage:  # nothing was changed, and nothing is wrong with what is there
-            for request in controls:
+            for request in batch:
                 request.future.set_exception(outage)
             return
         except Exception as failure:
             error = InternalError(f"the query batch failed: {failure}", reason="BATCH_FAILED")
-            for request in controls:
+            for request in batch:
                 request.future.set_exception(error)
             raise
-        for request, outcomes in zip(controls, answers, strict=True):
-            request.future.set_result(outcomes)
+        for request, answer in zip(batch, outcomes, strict=True):
+            request.future.set_result(answer)
 
     def _fail(self, failure: Exception) -> None:
         said = str(failure) if isinstance(failure, AJoinError) else f"{type(failure).__name__}: {failure}"
@@ -236,7 +205,7 @@ class EngineThread:
                 hint="see the server's log; a restart recovers from the last committed epoch",
             )
         )
-        self._enter(State.FAILED)
+        self._enter(PlatformState.FAILED)
 
     def _end(self) -> None:
         try:
@@ -244,9 +213,9 @@ class EngineThread:
         except Exception as failure:
             log.exception("closing the engine failed")
             self.message = f"closing the engine failed: {failure}"
-        self._enter(State.STOPPED)
+        self._enter(PlatformState.STOPPED)
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: PlatformState) -> None:
         self.state = state
         log.info("the platform is %s", state.lower(), extra={"state": state.value, "epoch": self._engine.epoch})
-        self.news.tell()
+        self.changes.notify()

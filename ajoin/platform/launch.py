@@ -10,18 +10,18 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ajoin.config import Settings
 from ajoin.platform import logs
-from ajoin.platform.platform import Pace, Platform
+from ajoin.platform.periodic import Periodic
+from ajoin.platform.platform import Pace, Platform, PlatformState, only
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
-from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.errors import InvalidRequest
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
 from runtime.engine.config import EngineConfig
@@ -61,12 +61,11 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
 
 def open_engine(
-    settings: Settings, executor: Executor, state_dir: Path | None = None, *, strangers: bool = False
+    settings: Settings, executor: Executor, state_dir: Path | None = None, *, remote_callers: bool = False
 ) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one.
 
-    `strangers`: people from other machines may call. Then no path of this machine is theirs to name, unless it was
-    configured.
+    `remote_callers`: other machines may call. Then requests may name no path of this machine outside `allowed_roots`.
     """
     own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
     if settings.fast_bytes and not settings.durable:
@@ -75,7 +74,7 @@ def open_engine(
             reason="CONFIG_INVALID",
             hint="set durable as well",
         )
-    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if strangers else ())
+    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if remote_callers else ())
     config = EngineConfig(
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,
@@ -106,27 +105,21 @@ def _weights() -> Weights:
 @contextmanager
 def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
     """A started platform. Whoever serves it may stop it earlier; stopping twice is harmless."""
-    engine = open_engine(settings, executor, state_dir, strangers=not is_loopback(settings.listen))
+    engine = open_engine(settings, executor, state_dir, remote_callers=not is_loopback(settings.listen))
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
-    with Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits) as running:
-        ended = threading.Event()
+    with ExitStack() as parts:
+        running = parts.enter_context(Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits))
         if settings.optimize_period > 0:
-            arguments = (running, settings.optimize_period, ended)
-            threading.Thread(target=_optimize, args=arguments, name="ajoin-optimize", daemon=True).start()
-        try:
-            yield running
-        finally:
-            ended.set()
+            job = Periodic("periodic optimizer", lambda: _optimize(running), lambda: settings.optimize_period)
+            parts.enter_context(job)
+        yield running
 
 
-def _optimize(platform: Platform, period: float, ended: threading.Event) -> None:
-    """Ask for an incremental optimization every `period` seconds, like any client could, until the end."""
-    while not ended.wait(period):
-        try:
-            platform.control(Optimize("incremental", force=False, rescale=True)).result()
-        except AJoinError:
-            return  # the platform stops or has failed, and says so itself
+def _optimize(platform: Platform) -> None:
+    """An incremental optimization, asked for like any client could; of a platform that does not run, nothing."""
+    if platform.state == PlatformState.RUNNING:
+        only(platform.control(Optimize("incremental", force=False, rescale=True)).result())
 
 
 def configure_logging(settings: Settings) -> None:

@@ -20,23 +20,23 @@ TEXT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        made: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "thread": record.threadName,
             "message": record.getMessage(),
         }
-        made |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
+        line |= {name: vars(record)[name] for name in FIELDS if name in vars(record)}
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
-            made["error"] = f"{type(failure).__name__}: {failure}"
-            made["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(made, ensure_ascii=False, default=str)
+            line["error"] = f"{type(failure).__name__}: {failure}"
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def handler(format: str) -> logging.Handler:
     """To stderr, 'text' or 'json'."""
-    made = logging.StreamHandler()
-    made.setFormatter(JsonFormatter() if format == "json" else logging.Formatter(TEXT))
-    return made
+    stream = logging.StreamHandler()
+    stream.setFormatter(JsonFormatter() if format == "json" else logging.Formatter(TEXT))
+    return stream

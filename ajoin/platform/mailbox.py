@@ -1,13 +1,12 @@
 """The mailbox between the threads that ask and the one thread that owns the engine.
 
-Two kinds of letters. A *command* (create a stream, push rows) is done at the next moment between two epochs.
-*Controls* (create a query, scale, ...) are collected into a query batch, because one batch costs one
-changelog whatever its size: the batch is ripe when `batch_interval` seconds have passed since its first
-control arrived, or when an epoch has ended since, whichever comes first.
+There are two kinds of requests. An `EngineCall` (create a stream, push rows) is made at the next moment between two
+epochs. A `BatchRequest` (create queries, scale, ...) waits until its query batch is due, because one batch costs one
+changelog whatever its size: `batch_interval` seconds after the first request of the batch arrived, or when an epoch has
+ended since, whichever comes first.
 
-`wait` is the engine thread's only place to sleep. It wakes for a letter, a ripe batch, the next epoch or the
-end, and for nothing else. Every letter that was put in is answered exactly once: by the engine thread, or by
-`close`.
+`wait` is the engine thread's only place to sleep. It wakes for a request, a batch that is due, the next epoch or the
+end, and for nothing else. Every request that was put in is answered exactly once: by the engine thread, or by `close`.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from runtime.api import Control
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A control, or why it was refused at the door.
+class BatchItem:
+    """A control, or why it was refused before it got here.
 
     `schemas`: what a new query's SQL was compiled against. `quota`: how many queries its tenant may have.
     """
@@ -36,16 +35,16 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Controls:
+class BatchRequest:
     """Answered with one outcome per item, in order."""
 
-    items: tuple[Item, ...]
+    items: tuple[BatchItem, ...]
     arrived_ms: int
     future: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class EngineCall:
     """Answered with what `run` returns or raises."""
 
     run: Callable[[], Any]
@@ -59,22 +58,22 @@ class Mailbox:
         self._batch_interval = batch_interval
         self._monotonic = monotonic
         self._changed = threading.Condition()
-        self._commands: list[Command] = []
-        self._controls: list[Controls] = []
-        self._ripe_at = 0.0
+        self._calls: list[EngineCall] = []
+        self._batch: list[BatchRequest] = []
+        self._batch_due = 0.0
         self._closed: AJoinError | None = None
 
-    def put(self, letter: Command | Controls) -> None:
+    def put(self, request: EngineCall | BatchRequest) -> None:
         """Raises the error the mailbox was closed with."""
         with self._changed:
             if self._closed is not None:
                 raise self._closed
-            if isinstance(letter, Command):
-                self._commands.append(letter)
+            if isinstance(request, EngineCall):
+                self._calls.append(request)
             else:
-                if not self._controls:
-                    self._ripe_at = self._monotonic() + self._batch_interval
-                self._controls.append(letter)
+                if not self._batch:
+                    self._batch_due = self._monotonic() + self._batch_interval
+                self._batch.append(request)
             self._changed.notify_all()
 
     def wait(self, until: float) -> bool:
@@ -82,38 +81,38 @@ class Mailbox:
         with self._changed:
             while self._closed is None:
                 now = self._monotonic()
-                due = min(until, self._ripe_at) if self._controls else until
-                if self._commands or now >= due:
+                due = min(until, self._batch_due) if self._batch else until
+                if self._calls or now >= due:
                     return True
                 self._changed.wait(due - now)
             return False
 
-    def take(self) -> tuple[list[Command], list[Controls]]:
-        """All commands and, when the batch is ripe, its controls.
+    def take(self) -> tuple[list[EngineCall], list[BatchRequest]]:
+        """All calls and, when it is due, the batch.
 
         Requests whose caller gave up are left out.
         """
         with self._changed:
-            commands, self._commands = self._commands, []
-            controls: list[Controls] = []
-            if self._controls and self._monotonic() >= self._ripe_at:
-                controls, self._controls = self._controls, []
+            calls, self._calls = self._calls, []
+            batch: list[BatchRequest] = []
+            if self._batch and self._monotonic() >= self._batch_due:
+                batch, self._batch = self._batch, []
         return (
-            [c for c in commands if c.future.set_running_or_notify_cancel()],
-            [c for c in controls if c.future.set_running_or_notify_cancel()],
+            [c for c in calls if c.future.set_running_or_notify_cancel()],
+            [r for r in batch if r.future.set_running_or_notify_cancel()],
         )
 
     def epoch_ended(self) -> None:
         """What was collected until now is a batch."""
         with self._changed:
-            self._ripe_at = self._monotonic()
+            self._batch_due = self._monotonic()
 
     def close(self, error: AJoinError) -> None:
         """Answer everything that waits, and everything that comes, with `error`; wake the engine thread."""
         with self._changed:
             self._closed = self._closed or error
-            waiting = [c.future for c in self._commands] + [c.future for c in self._controls]
-            self._commands, self._controls = [], []
+            waiting = [c.future for c in self._calls] + [r.future for r in self._batch]
+            self._calls, self._batch = [], []
             self._changed.notify_all()
         for future in waiting:
             if future.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""The platform: a thread-safe front door to one engine.
+"""The platform: one engine that any thread may use.
 
 Changes return a Future that is resolved when they have taken effect (the changelog is on disk); reads answer
 at once from what is committed. A Future always ends: with its outcome, with Unavailable when the platform
@@ -21,8 +21,8 @@ import pyarrow as pa
 from ajoin.platform import catalog
 from ajoin.platform.batch import Applied, Outcome
 from ajoin.platform.catalog import Limits
-from ajoin.platform.engine_thread import EngineThread, Pace, State
-from ajoin.platform.mailbox import Command, Controls, Item
+from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
+from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
 from ajoin.platform.statistics import Statistics
 from ajoin.platform.tenancy import Scope
 from ajoin.sql import parse_query
@@ -85,13 +85,13 @@ class Platform:
         self._thread.stop(graceful)
 
     def __enter__(self) -> Platform:
-        return self.start() if self.state == State.STARTING else self
+        return self.start() if self.state == PlatformState.STARTING else self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
-    def state(self) -> State:
+    def state(self) -> PlatformState:
         return self._thread.state
 
     # -- changes: from any thread; the Future is resolved between two epochs --
@@ -100,10 +100,10 @@ class Platform:
         catalog.check_stream(schema, self.limits)
         catalog.check_source(source, schema, self._engine.config.allowed_roots)
         catalog.check_room("streams", len(self._engine.streams()), 1, self.limits.streams)
-        return self._command(lambda: self._engine.create_stream(schema, source))
+        return self._call(lambda: self._engine.create_stream(schema, source))
 
     def delete_stream(self, name: str) -> Future[None]:
-        return self._command(lambda: self._engine.delete_stream(name))
+        return self._call(lambda: self._engine.delete_stream(name))
 
     def create_queries(
         self,
@@ -118,7 +118,7 @@ class Platform:
         arrived = self._clock()
         schemas = self._engine.schemas()
         items = [self._compile(*w, schemas, Scope(tenant)) for w in wanted]
-        return self._controls([replace(item, quota=quota) for item in items], arrived)
+        return self._request([replace(item, quota=quota) for item in items], arrived)
 
     def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
         """Blocks until the query runs; raises what it was refused with."""
@@ -126,27 +126,27 @@ class Platform:
         return info
 
     def delete_queries(self, ids: Sequence[str]) -> Future[list[Outcome]]:
-        return self._controls([Item(DeleteQuery(id)) for id in ids], self._clock())
+        return self._request([BatchItem(DeleteQuery(id)) for id in ids], self._clock())
 
     def control(self, control: Control) -> Future[list[Outcome]]:
         """ForceOrder, ForceGroups, ScaleTo or SplitPartition.
 
         Its outcome is an Applied or the error.
         """
-        return self._controls([Item(control)], self._clock())
+        return self._request([BatchItem(control)], self._clock())
 
     def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Future[Optimization]:
         """Optimize now, or (dry run) say what that would change; the planner belongs to the engine thread."""
-        return self._command(lambda: self._engine.optimize(mode, dry_run=dry_run))
+        return self._call(lambda: self._engine.optimize(mode, dry_run=dry_run))
 
     def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> Future[None]:
-        return self._command(lambda: self._engine.push(stream, rows))
+        return self._call(lambda: self._engine.push(stream, rows))
 
     def push_file(self, stream: str, path: Path) -> Future[None]:
-        return self._command(lambda: self._engine.push_file(stream, path))
+        return self._call(lambda: self._engine.push_file(stream, path))
 
     def raise_watermark(self, stream: str, ts: int | None) -> Future[None]:
-        return self._command(lambda: self._engine.raise_watermark(stream, ts))
+        return self._call(lambda: self._engine.raise_watermark(stream, ts))
 
     # -- reads: from any thread, from what is committed --
 
@@ -223,26 +223,26 @@ class Platform:
 
         Returns the function that takes it away again.
         """
-        return self._thread.news.add_listener(listener)
+        return self._thread.changes.add_listener(listener)
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
         """Block until the condition holds; it is looked at after every epoch, batch and change of state."""
-        return self._thread.news.wait_until(condition, timeout)
+        return self._thread.changes.wait_until(condition, timeout)
 
     # -- helpers --
 
-    def _command(self, run: Callable[[], T]) -> Future[T]:
+    def _call(self, run: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
-        self._thread.mailbox.put(Command(run, future))
+        self._thread.mailbox.put(EngineCall(run, future))
         return future
 
-    def _controls(self, items: Sequence[Item], arrived: int) -> Future[list[Outcome]]:
+    def _request(self, items: Sequence[BatchItem], arrived: int) -> Future[list[Outcome]]:
         future: Future[list[Outcome]] = Future()
         refused = [item.control for item in items if isinstance(item.control, AJoinError)]
         if len(refused) == len(items):
             future.set_result([*refused])
         else:
-            self._thread.mailbox.put(Controls(tuple(items), arrived, future))
+            self._thread.mailbox.put(BatchRequest(tuple(items), arrived, future))
         return future
 
     def _compile(
@@ -252,17 +252,17 @@ class Platform:
         sinks: Sequence[ConnectorSpec],
         schemas: Mapping[str, StreamSchema],
         scope: Scope,
-    ) -> Item:
+    ) -> BatchItem:
         try:
             if id:
                 catalog.check_name("query id", id)
             catalog.check_sinks(sinks, self._engine.config.allowed_roots)
             query = parse_query(sql, schemas, max_length=self.limits.sql_bytes)
         except AJoinError as refused:
-            return Item(refused)
+            return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}
         full = scope.full(id) or self._free_id(scope)
-        return Item(CreateQuery(full, query, tuple(sinks)), used)
+        return BatchItem(CreateQuery(full, query, tuple(sinks)), used)
 
     def _free_id(self, scope: Scope) -> str:
         """q-<n>, never used before by anybody.
@@ -287,4 +287,4 @@ def only(outcomes: Sequence[Outcome]) -> Any:
     return outcome
 
 
-__all__ = ["Applied", "Limits", "Outcome", "Pace", "Platform", "State", "only"]
+__all__ = ["Applied", "Limits", "Outcome", "Pace", "Platform", "PlatformState", "only"]

@@ -17,7 +17,7 @@ KEPT = 60
 
 
 @dataclass(frozen=True, slots=True)
-class EpochStatistics:
+class EpochSummary:
     epoch: int
     committed_at_ms: int
     tuples: int
@@ -52,7 +52,7 @@ class QueryStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    epochs: tuple[EpochStatistics, ...]
+    epochs: tuple[EpochSummary, ...]
     streams: tuple[StreamStatistics, ...]
     queries: tuple[QueryStatistics, ...]
 
@@ -68,13 +68,13 @@ class History:
     """Written by the engine thread; reading takes copies, so any thread may ask."""
 
     def __init__(self) -> None:
-        self._epochs: deque[EpochStatistics] = deque(maxlen=KEPT)
+        self._epochs: deque[EpochSummary] = deque(maxlen=KEPT)
         self._snapshots: deque[_Snapshot] = deque(maxlen=KEPT)
 
     def wants_snapshot(self, now_ms: int) -> bool:
         return not self._snapshots or now_ms - self._snapshots[-1].at_ms >= 1000
 
-    def record(self, epoch: EpochStatistics) -> None:
+    def record(self, epoch: EpochSummary) -> None:
         self._epochs.append(epoch)
 
     def snapshot(self, now_ms: int, streams: Sequence[StreamInfo], queries: Sequence[QueryInfo]) -> None:

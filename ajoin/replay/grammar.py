@@ -166,12 +166,12 @@ def parse_line(number: int, text: str, folder: Path) -> Step:
     return Step(number, shape.build(line, folder), expect_error)
 
 
-def _only(found: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...] = (), where: str = "") -> None:
+def _only(given: Mapping[str, Any], required: tuple[str, ...], optional: tuple[str, ...] = (), where: str = "") -> None:
     """All of `required`, some of `optional`, nothing else."""
     for key in required:
-        if key not in found:
+        if key not in given:
             raise Malformed(f"{where} needs {key!r}")
-    for key in found:
+    for key in given:
         if key not in required and key not in optional:
             known = ", ".join((*required, *optional))
             raise Malformed(f"{where} has an unknown key {key!r}", hint=f"known are {known}")

@@ -1,13 +1,13 @@
 """The gRPC service: `ajoin.v1` in front of a Platform.
 
-server.py       life of the server: start, health, reflection, graceful end
-security.py     TLS, and where the service may listen without
-access.py       who may call what
-boundary.py     the one place where exceptions become statuses
-idempotency.py  repeated calls get the first answer
-pulse.py        how a coroutine waits for the engine thread
+server.py         life of the server: start, health, reflection, graceful end
+security.py       TLS, and where the service may listen without
+access.py         who may call what
+boundary.py       the one place where exceptions become statuses
+idempotency.py    repeated calls get the first answer
+change_signal.py  how a coroutine waits for the engine thread
 streams.py, queries.py, results.py, plan.py, admin.py   one servicer each; they convert, ask the platform,
-                convert back, and show a caller only what its tenant may see
+                  convert back, and show a caller only what its tenant may see
 """
 
 from ajoin.service.security import Security, Tls

@@ -75,7 +75,7 @@ class Access:
         if not given:
             raise Unauthenticated("this platform asks for a token", hint="give one: Client(token=...) or AJOIN_TOKEN")
         scheme, _, token = str(given[0]).partition(" ")
-        found = tokens.find(token.strip()) if scheme.lower() == "bearer" else None
-        if found is None:
+        known = tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+        if known is None:
             raise Unauthenticated("the token is not known", hint="it may have been taken back; ask an operator")
-        return found
+        return known

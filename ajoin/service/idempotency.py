@@ -38,7 +38,7 @@ class _Call:
     refusal: BaseException | None = None
 
 
-class Answers:
+class IdempotencyCache:
     """Owned by the server's event loop."""
 
     def __init__(self, kept: int = 10_000, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:

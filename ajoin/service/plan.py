@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ajoin.platform.platform import Applied, Platform, State, only
+from ajoin.platform.platform import Applied, Platform, PlatformState, only
 from ajoin.service.access import caller
+from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.checks import require
-from ajoin.service.pulse import Pulse
 from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
 from ajoin.wire import convert
@@ -21,9 +21,9 @@ MOST_WAYS = 256
 
 
 class PlanService(rpc.PlanServiceServicer):
-    def __init__(self, platform: Platform, pulse: Pulse) -> None:
+    def __init__(self, platform: Platform, changes: ChangeSignal) -> None:
         self._platform = platform
-        self._pulse = pulse
+        self._changes = changes
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         subject = request.WhichOneof("subject")
@@ -56,14 +56,14 @@ class PlanService(rpc.PlanServiceServicer):
                 hint=f"give 0 (everything) to {now}, or leave it out for what happens from now on",
             )
         while True:
-            changed = self._pulse.next()
+            changed = self._changes.next()
             state = self._platform.state
             for event in await asyncio.to_thread(self._platform.plan_events, version):
                 version = event.version
                 yield pb.WatchPlanResponse(change=convert.plan_event_to_pb(event))
-            if state == State.FAILED:
+            if state == PlatformState.FAILED:
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
-            if state != State.RUNNING:
+            if state != PlatformState.RUNNING:
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint=f"watch on after {version}")
             await changed.wait()
 

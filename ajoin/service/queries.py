@@ -15,7 +15,7 @@ from typing import Any
 from ajoin.platform.platform import Outcome, Platform, only
 from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
-from ajoin.service.idempotency import Answers
+from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import queries_pb2 as pb
 from ajoin.v1 import queries_pb2_grpc as rpc
 from ajoin.wire import convert, status
@@ -24,16 +24,16 @@ from runtime.api import QueryInfo, QueryState
 
 
 class QueryService(rpc.QueryServiceServicer):
-    def __init__(self, platform: Platform, answers: Answers) -> None:
+    def __init__(self, platform: Platform, idempotency: IdempotencyCache) -> None:
         self._platform = platform
-        self._answers = answers
+        self._idempotency = idempotency
 
     async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
         async def run() -> pb.CreateQueryResponse:
             info = only(await self._create([request.spec]))
             return pb.CreateQueryResponse(query=_shown(info))
 
-        return await self._answers.once(request, run, caller().tenant)
+        return await self._idempotency.once(request, run, caller().tenant)
 
     async def CreateQueries(self, request: pb.CreateQueriesRequest, context: Any) -> pb.CreateQueriesResponse:
         async def run() -> pb.CreateQueriesResponse:
@@ -48,7 +48,7 @@ class QueryService(rpc.QueryServiceServicer):
             outcomes = await self._create(request.specs)
             return pb.CreateQueriesResponse(outcomes=map(_outcome_to_pb, outcomes))
 
-        return await self._answers.once(request, run, caller().tenant)
+        return await self._idempotency.once(request, run, caller().tenant)
 
     async def DeleteQuery(self, request: pb.DeleteQueryRequest, context: Any) -> pb.DeleteQueryResponse:
         async def run() -> pb.DeleteQueryResponse:
@@ -57,7 +57,7 @@ class QueryService(rpc.QueryServiceServicer):
             outcomes = await asyncio.wrap_future(self._platform.delete_queries([id]))
             return pb.DeleteQueryResponse(query=_shown(only(outcomes)))
 
-        return await self._answers.once(request, run, caller().tenant)
+        return await self._idempotency.once(request, run, caller().tenant)
 
     async def GetQuery(self, request: pb.GetQueryRequest, context: Any) -> pb.GetQueryResponse:
         require("query_id", request.query_id)

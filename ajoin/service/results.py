@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ajoin.client.results import Cursor
-from ajoin.platform.platform import Platform, State
+from ajoin.platform.platform import Platform, PlatformState
 from ajoin.service.access import caller
+from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.checks import require
-from ajoin.service.pulse import Pulse
 from ajoin.v1 import results_pb2 as pb
 from ajoin.v1 import results_pb2_grpc as rpc
 from ajoin.wire import convert
@@ -45,13 +45,13 @@ class _View:
 
     info: QueryInfo
     epoch: int
-    state: State
+    state: PlatformState
 
 
 class ResultService(rpc.ResultServiceServicer):
-    def __init__(self, platform: Platform, pulse: Pulse) -> None:
+    def __init__(self, platform: Platform, changes: ChangeSignal) -> None:
         self._platform = platform
-        self._pulse = pulse
+        self._changes = changes
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> AsyncIterator[pb.SubscribeResponse]:
         require("query_id", request.query_id)
@@ -65,9 +65,9 @@ class ResultService(rpc.ResultServiceServicer):
             said = (view.info.watermark, view.info.state)
             yield pb.SubscribeResponse(progress=_progress(view, place))
         while True:
-            changed = self._pulse.next()
+            changed = self._changes.next()
             view = self._view(id, uid)
-            if view.state in (State.STOPPING, State.STOPPED):
+            if view.state in (PlatformState.STOPPING, PlatformState.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
             while batches := await asyncio.to_thread(self._read, view.info, place):
                 for batch in batches:
@@ -80,7 +80,7 @@ class ResultService(rpc.ResultServiceServicer):
                 said = saying
             if view.info.state == QueryState.DELETED or request.stop_when_caught_up:
                 return
-            if view.state == State.FAILED:
+            if view.state == PlatformState.FAILED:
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
             await changed.wait()
 

@@ -24,13 +24,13 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ajoin.platform.platform import Platform, State
+from ajoin.platform.platform import Platform, PlatformState
 from ajoin.service.access import Access
 from ajoin.service.admin import AdminService
 from ajoin.service.boundary import Boundary
-from ajoin.service.idempotency import Answers
+from ajoin.service.change_signal import ChangeSignal
+from ajoin.service.idempotency import IdempotencyCache
 from ajoin.service.plan import PlanService
-from ajoin.service.pulse import Pulse
 from ajoin.service.queries import QueryService
 from ajoin.service.results import ResultService
 from ajoin.service.security import OPEN, Security
@@ -75,7 +75,7 @@ class Server:
                 ("grpc.max_send_message_length", LARGEST_RESPONSE),
             ],
         )
-        self._pulse = Pulse(self._platform)
+        self._changes = ChangeSignal(self._platform)
         self._health = health.aio.HealthServicer()
         self._add_services()
         host = self._wanted.rpartition(":")[0]
@@ -87,7 +87,7 @@ class Server:
                 else self._server.add_secure_port(self._wanted, tls.credentials())
             )
         except RuntimeError:
-            self._pulse.close()
+            self._changes.close()
             raise FailedPrecondition(
                 f"cannot listen on {self._wanted}",
                 reason="ADDRESS_IN_USE",
@@ -104,14 +104,14 @@ class Server:
         closing = asyncio.create_task(self._server.stop(grace))
         await asyncio.to_thread(self._platform.stop)
         await closing
-        self._pulse.close()
+        self._changes.close()
 
     def _add_services(self) -> None:
-        answers = Answers()
-        streams_rpc.add_StreamServiceServicer_to_server(StreamService(self._platform, answers), self._server)
-        queries_rpc.add_QueryServiceServicer_to_server(QueryService(self._platform, answers), self._server)
-        results_rpc.add_ResultServiceServicer_to_server(ResultService(self._platform, self._pulse), self._server)
-        plan_rpc.add_PlanServiceServicer_to_server(PlanService(self._platform, self._pulse), self._server)
+        idempotency = IdempotencyCache()
+        streams_rpc.add_StreamServiceServicer_to_server(StreamService(self._platform, idempotency), self._server)
+        queries_rpc.add_QueryServiceServicer_to_server(QueryService(self._platform, idempotency), self._server)
+        results_rpc.add_ResultServiceServicer_to_server(ResultService(self._platform, self._changes), self._server)
+        plan_rpc.add_PlanServiceServicer_to_server(PlanService(self._platform, self._changes), self._server)
         admin_rpc.add_AdminServiceServicer_to_server(AdminService(self._platform), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -120,8 +120,8 @@ class Server:
     async def _follow_health(self) -> None:
         codes = health_pb2.HealthCheckResponse
         while True:
-            changed = self._pulse.next()
-            code = codes.SERVING if self._platform.state == State.RUNNING else codes.NOT_SERVING
+            changed = self._changes.next()
+            code = codes.SERVING if self._platform.state == PlatformState.RUNNING else codes.NOT_SERVING
             for name in ("", *SERVICES):
                 await self._health.set(name, code)
             await changed.wait()

@@ -8,7 +8,7 @@ from typing import Any
 from ajoin.platform.platform import Platform
 from ajoin.service.access import caller
 from ajoin.service.checks import clamp, require
-from ajoin.service.idempotency import Answers
+from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import streams_pb2 as pb
 from ajoin.v1 import streams_pb2_grpc as rpc
 from ajoin.wire import convert
@@ -16,9 +16,9 @@ from runtime.api import StreamInfo
 
 
 class StreamService(rpc.StreamServiceServicer):
-    def __init__(self, platform: Platform, answers: Answers) -> None:
+    def __init__(self, platform: Platform, idempotency: IdempotencyCache) -> None:
         self._platform = platform
-        self._answers = answers
+        self._idempotency = idempotency
 
     async def CreateStream(self, request: pb.CreateStreamRequest, context: Any) -> pb.CreateStreamResponse:
         async def run() -> pb.CreateStreamResponse:
@@ -26,7 +26,7 @@ class StreamService(rpc.StreamServiceServicer):
             future = await asyncio.to_thread(self._platform.create_stream, schema, source)
             return pb.CreateStreamResponse(stream=_shown(await asyncio.wrap_future(future)))
 
-        return await self._answers.once(request, run, caller().tenant)
+        return await self._idempotency.once(request, run, caller().tenant)
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         streams = await asyncio.to_thread(self._platform.streams)
@@ -42,7 +42,7 @@ class StreamService(rpc.StreamServiceServicer):
             await asyncio.wrap_future(self._platform.delete_stream(request.name))
             return pb.DeleteStreamResponse()
 
-        return await self._answers.once(request, run, caller().tenant)
+        return await self._idempotency.once(request, run, caller().tenant)
 
     async def ListDeadLetters(self, request: pb.ListDeadLettersRequest, context: Any) -> pb.ListDeadLettersResponse:
         require("name", request.name)

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import secrets
 import tomllib
@@ -33,6 +32,7 @@ from typing import Any
 
 from ajoin.platform.tenancy import Scope, check_tenant
 from optimizer.errors import AJoinError, AlreadyExists, InvalidRequest, NotFound
+from runtime.files import write_atomically
 
 log = logging.getLogger("ajoin.tokens")
 
@@ -98,10 +98,10 @@ class TokenFile:
 
     def _stamp(self) -> tuple[int, ...]:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except OSError:
             return ()
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 def digest(token: str) -> str:
@@ -115,11 +115,11 @@ def read_tokens(path: Path, max_tenant_queries: int | None = None) -> Tokens:
     tenants = {name: _quota(path, name, values) for name, values in _table(path, document, "tenant").items()}
     callers: dict[str, Caller] = {}
     for number, entry in enumerate(_entries(path, document), 1):
-        made = _caller(path, number, entry)
-        quota = tenants.get(made.tenant, max_tenant_queries) if made.tenant else None
+        caller = _caller(path, number, entry)
+        quota = tenants.get(caller.tenant, max_tenant_queries) if caller.tenant else None
         if entry["hash"] in callers:
             raise _wrong(path, f"token {number} has the hash of another one")
-        callers[entry["hash"]] = Caller(made.name, made.role, made.tenant, quota)
+        callers[entry["hash"]] = Caller(caller.name, caller.role, caller.tenant, quota)
     return Tokens(callers)
 
 
@@ -137,22 +137,10 @@ def create_token(path: Path, name: str, role: Role, tenant: str = "") -> str:
     token = "ajoin_" + secrets.token_urlsafe(32)
     values = {"name": name, "hash": digest(token), "role": role.name} | ({"tenant": tenant} if tenant else {})
     block = "[[token]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    _replace(path, before + ("\n" if before else "") + block)
+    before = path.read_text(encoding="utf-8") + "\n" if path.exists() else ""
+    write_atomically(path, (before + block).encode(), sync=True, several_writers=True, mode=0o600)
     read_tokens(path)
     return token
-
-
-def _replace(path: Path, text: str) -> None:
-    """At once or not at all, and readable by nobody else."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    aside.unlink(missing_ok=True)
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -252,10 +252,10 @@ class AJoinParser(Parser):
     def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         def item() -> T | None:
             follows = self._prev.token_type == sep
-            found = parse_method()
-            if found is None and (follows or self._curr.token_type == sep):
+            parsed = parse_method()
+            if parsed is None and (follows or self._curr.token_type == sep):
                 self.raise_error("Expected an item on both sides of ','")
-            return found
+            return parsed
 
         return super()._parse_csv(item, sep)
 

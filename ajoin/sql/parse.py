@@ -79,9 +79,9 @@ def _bind_query(sql: str, select: exp.Select, schemas: Mapping[str, StreamSchema
         sources=tuple(Source(s.alias, s.schema.name) for s in scope.sources),
         window=window,
         selections=tuple(
-            (alias, found[0] if len(found) == 1 else And(tuple(found)))
-            for alias, found in parts.selections.items()
-            if found
+            (alias, conditions[0] if len(conditions) == 1 else And(tuple(conditions)))
+            for alias, conditions in parts.selections.items()
+            if conditions
         ),
         equi=tuple(parts.equi.values()),
         residual=tuple(parts.residual),

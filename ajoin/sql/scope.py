@@ -41,12 +41,12 @@ class Scope:
     merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def source(self, name: exp.Identifier) -> BoundSource:
-        found = match(name, self.sources, lambda s: s.alias)
-        if len(found) == 1:
-            return found[0]
+        matches = match(name, self.sources, lambda s: s.alias)
+        if len(matches) == 1:
+            return matches[0]
         aliases = [s.alias for s in self.sources]
-        if found:
-            raise self._ambiguous(name, name.name, [s.alias for s in found])
+        if matches:
+            raise self._ambiguous(name, name.name, [s.alias for s in matches])
         hint = similar(name.name, aliases)
         if any(s.schema.name == name.name for s in self.sources):
             hint = "the stream has an alias here, use that"
@@ -73,11 +73,11 @@ class Scope:
         if table is None:
             return bound or self._unqualified(name)
         source = self.source(table)
-        found = match(name, source.schema.columns, lambda c: c.name)
-        if len(found) == 1:
-            return ColumnRef(source.alias, found[0].name, found[0].type)
-        if found:
-            raise self._ambiguous(name, f"{source.alias}.{name.name}", [c.name for c in found])
+        matches = match(name, source.schema.columns, lambda c: c.name)
+        if len(matches) == 1:
+            return ColumnRef(source.alias, matches[0].name, matches[0].type)
+        if matches:
+            raise self._ambiguous(name, f"{source.alias}.{name.name}", [c.name for c in matches])
         if bound:
             return bound
         columns = [c.name for c in source.schema.columns]
@@ -91,13 +91,13 @@ class Scope:
 
     def _unqualified(self, name: exp.Identifier) -> ColumnRef:
         everywhere = [ColumnRef(s.alias, c.name, c.type) for s in self.sources for c in s.schema.columns]
-        found = match(name, everywhere, lambda c: c.column)
-        if len(found) > 1 and {c.alias for c in found} <= self.merged.get(found[0].column, frozenset()):
-            return found[0]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise self._ambiguous(name, name.name, [f"{c.alias}.{c.column}" for c in found])
+        matches = match(name, everywhere, lambda c: c.column)
+        if len(matches) > 1 and {c.alias for c in matches} <= self.merged.get(matches[0].column, frozenset()):
+            return matches[0]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise self._ambiguous(name, name.name, [f"{c.alias}.{c.column}" for c in matches])
         columns = [c.column for c in everywhere]
         raise sql_error(
             self.sql,
@@ -118,16 +118,16 @@ class Scope:
 
 
 def find_stream(sql: str, name: exp.Identifier, schemas: Mapping[str, StreamSchema]) -> StreamSchema:
-    found = match(name, schemas.values(), lambda s: s.name)
-    if len(found) == 1:
-        return found[0]
+    matches = match(name, schemas.values(), lambda s: s.name)
+    if len(matches) == 1:
+        return matches[0]
     known = sorted(schemas)
-    if found:
+    if matches:
         raise sql_error(
             sql,
             name,
             Reason.AMBIGUOUS_NAME,
-            f"stream {name.name!r} could be {', '.join(sorted(s.name for s in found))}",
+            f"stream {name.name!r} could be {', '.join(sorted(s.name for s in matches))}",
             "write it exactly",
         )
     there = f"there are {listing(known)}" if known else "there is none yet"

@@ -76,18 +76,18 @@ def _check_shape(sql: str, tokens: list[Token]) -> None:
 
 def _token_error(sql: str, error: TokenError) -> SqlError:
     """An unclosed quote or comment; the cause of the error says so, with the offset where it opened."""
-    found = re.fullmatch(r"Missing (.+) from \d+:(\d+)", str(error.__cause__))
-    if not found and "/*" in sql:
+    match = re.fullmatch(r"Missing (.+) from \d+:(\d+)", str(error.__cause__))
+    if not match and "/*" in sql:
         return sql_error(sql, sql.rindex("/*"), Reason.SQL_SYNTAX, "this comment is never closed", "add */")
-    if not found:
+    if not match:
         return sql_error(sql, error.start, Reason.SQL_SYNTAX, "this text cannot be split into words")
-    offset = min(int(found[2]), len(sql) - 1)
+    offset = min(int(match[2]), len(sql) - 1)
     return sql_error(
         sql,
         offset,
         Reason.SQL_SYNTAX,
-        f"what opens here is never closed: {found[1]} is missing",
-        f"add {found[1]}",
+        f"what opens here is never closed: {match[1]} is missing",
+        f"add {match[1]}",
     )
 
 

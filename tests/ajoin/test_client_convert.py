@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ajoin.client import requests
 from ajoin.client.results import Batch, Collector, Cursor, Progress, Results
 from ajoin.errors import InvalidRequest
-from ajoin.platform.statistics import EpochStatistics, QueryStatistics, Statistics, StreamStatistics
+from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics, StreamStatistics
 from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.wire import convert
 from optimizer.model.types import Column, ColumnType, StreamSchema
@@ -86,7 +87,7 @@ def test_status():
 
 def test_statistics():
     statistics = Statistics(
-        (EpochStatistics(1, 2, 3, 4, {"sink": 0.25}, 0.5, ("V", "W")),),
+        (EpochSummary(1, 2, 3, 4, {"sink": 0.25}, 0.5, ("V", "W")),),
         (StreamStatistics("V", 1, 2.0, 3, 4, 5, "tuples", True, 6), StreamStatistics("W", 0, 0.0, 0, 0)),
         (QueryStatistics("a", 1, 2.0, None), QueryStatistics("b", 1, 2.0, 0)),
     )
@@ -140,13 +141,13 @@ def test_unknown_enum_number():
 
 
 def test_options_are_texts():
-    options = convert.option_texts({"rate": 1000, "zipf": 0.5, "loop": True, "path": "x"})
+    options = requests.option_texts({"rate": 1000, "zipf": 0.5, "loop": True, "path": "x"})
     assert dict(options) == {"rate": "1000", "zipf": "0.5", "loop": "true", "path": "x"}
 
 
 def test_sinks_as_users_write_them():
     spec = ConnectorSpec("blackhole")
-    assert convert.sink_specs(["console", ("parquet", {"path": "/x"}), spec]) == (
+    assert requests.sink_specs(["console", ("parquet", {"path": "/x"}), spec]) == (
         ConnectorSpec("console"),
         ConnectorSpec("parquet", (("path", "/x"),)),
         spec,

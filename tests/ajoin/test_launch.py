@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
 import pytest
 
 from ajoin.config import load
-from ajoin.platform.launch import exchange
-from optimizer.errors import AJoinError
+from ajoin.platform.launch import exchange, platform
+from ajoin.platform.platform import Outcome, Platform
+from optimizer.errors import AJoinError, Unavailable
+from runtime.api import Control
+from runtime.execution.executor import LocalExecutor
+from tests.ajoin.world import WAIT
 
 
 @pytest.mark.parametrize(
@@ -34,3 +43,24 @@ def test_settings_of_spark_are_key_and_value() -> None:
     for wrong in ("spark.executor.memory", "memory=4g"):
         with pytest.raises(AJoinError, match=r"is not spark\.key=value"):
             load({"spark_conf": wrong})
+
+
+def test_the_periodic_optimizer_goes_on_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second period meets an outage; the third and fourth are carried out all the same."""
+    control = Platform.control
+    called, enough = itertools.count(1), threading.Event()
+
+    def flaky(platform: Platform, wanted: Control) -> Future[list[Outcome]]:
+        n = next(called)
+        if n == 2:
+            raise Unavailable("the durable tier does not answer", reason="DURABLE_UNAVAILABLE")
+        done = control(platform, wanted)
+        if n == 4:
+            done.add_done_callback(lambda _: enough.set())
+        return done
+
+    monkeypatch.setattr(Platform, "control", flaky)
+    flags = {"state_dir": tmp_path, "optimize_period": 0.001, "batch_interval": 0.001, "epoch_interval": 0.001}
+    with platform(load(flags).settings, LocalExecutor()) as running:
+        assert enough.wait(WAIT), "the optimizer stopped after the outage"
+        assert running.state == "RUNNING"

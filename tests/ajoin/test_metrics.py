@@ -5,94 +5,119 @@ from __future__ import annotations
 import json
 import logging
 import re
-import urllib.error
 import urllib.request
+from contextlib import AbstractContextManager
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from ajoin import errors
 from ajoin.platform.logs import FIELDS, JsonFormatter, handler
-from ajoin.platform.metrics import CONTENT_TYPE, MetricsServer, process_metrics, render
+from ajoin.platform.metrics import PlatformCollector, serve_metrics, status_metrics, stream_metrics
 from optimizer.model.types import StreamSchema
 from runtime.api import PlatformStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
-from tests.ajoin.world import JOIN, running, with_streams
+from tests.ajoin.world import JOIN, World, running, with_streams
+from tests.tools.docs import ROOT
 
-SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (-?[0-9.e+-]+)')
 STATUS = PlatformStatus("RUNNING", 7, 3, 2, 1, 500, 60, 4, 1000, 0.25, 9.5, {"join": 1.5, "source": 2.0})
 
 
 def parsed(text: str) -> dict[tuple[str, str], float]:
-    """Samples by name and labels; every line must be one, or belong to the header of one."""
-    samples, typed, seen = {}, {}, set()
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert name not in typed, "one header for each metric"
-            typed[name] = kind
-        elif not line.startswith("# HELP "):
-            match = SAMPLE.fullmatch(line)
-            assert match, line
-            name, labels, value = match.groups()
-            assert (typed[name] == "counter") == name.endswith("_total")
-            samples[name, labels or ""] = float(value)
-            seen.add(name)
-    assert text.endswith("\n")
+    """Samples by name and label, read as Prometheus reads them."""
+    samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert (family.type == "counter") == sample.name.endswith("_total")
+            (label,) = sample.labels.values() or ("",)
+            assert (sample.name, label) not in samples
+            samples[sample.name, label] = sample.value
     return samples
+
+
+class Given(Collector):
+    def __init__(self, *streams: StreamInfo) -> None:
+        self._streams = streams
+
+    def collect(self) -> list[Metric]:
+        return [*status_metrics(STATUS), *stream_metrics(self._streams)]
+
+
+def exposed(*streams: StreamInfo) -> dict[tuple[str, str], float]:
+    registry = CollectorRegistry()
+    registry.register(Given(*streams))
+    return parsed(generate_latest(registry).decode())
 
 
 def stream(name: str, **values) -> StreamInfo:
     return StreamInfo(StreamSchema(name, (), "ts"), ConnectorSpec("push"), **values)
 
 
-def test_the_text_format():
+def test_what_is_told():
     behind = stream("V", tuples=300, late_dropped=2, dead_letter=1, backlog=40, throttled=True, lag_ms=1500)
-    samples = parsed(render(STATUS, [behind, stream("W", tuples=200)]))
-    assert samples["ajoin_state", 'state="RUNNING"'] == 1
+    samples = exposed(behind, stream("W", tuples=200))
+    assert samples["ajoin_state", "RUNNING"] == 1
     assert sum(v for (name, _), v in samples.items() if name == "ajoin_state") == 1
     assert samples["ajoin_epochs_total", ""] == 7 and samples["ajoin_rows_total", ""] == 60
-    assert samples["ajoin_stage_seconds_total", 'stage="join"'] == 1.5
-    assert samples["ajoin_tuples_total", 'stream="V"'] == 300
-    assert samples["ajoin_backlog", 'stream="V"'] == 40
-    assert samples["ajoin_throttled", 'stream="V"'] == 1 and samples["ajoin_throttled", 'stream="W"'] == 0
-    assert samples["ajoin_watermark_lag_seconds", 'stream="V"'] == 1.5
-    assert ("ajoin_watermark_lag_seconds", 'stream="W"') not in samples
+    assert samples["ajoin_stage_seconds_total", "join"] == 1.5
+    assert samples["ajoin_tuples_total", "V"] == 300
+    assert samples["ajoin_late_dropped_total", "V"] == 2 and samples["ajoin_dead_letters_total", "V"] == 1
+    assert samples["ajoin_backlog", "V"] == 40
+    assert samples["ajoin_throttled", "V"] == 1 and samples["ajoin_throttled", "W"] == 0
+    assert samples["ajoin_watermark_lag_seconds", "V"] == 1.5
+    assert ("ajoin_watermark_lag_seconds", "W") not in samples
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\", "a\nb", "ünï", 'x"} 1\nfake 2'])
 def test_a_stream_s_name_cannot_break_the_format(name):
-    samples = parsed(render(STATUS, [stream(name, tuples=5)]))
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    assert samples["ajoin_tuples_total", f'stream="{escaped}"'] == 5
+    samples = exposed(stream(name, tuples=5))
+    assert samples["ajoin_tuples_total", name] == 5 and ("fake", "") not in samples
+
+
+def test_the_documented_names_are_there():
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8").split("## Metrics and logs")[1]
+    documented = set(re.findall(r"`(ajoin_\w+)`", page))
+    told = {name for name, _ in exposed(stream("V", lag_ms=1))}
+    assert {name for name in documented if not name.startswith("ajoin_control_")} <= told and len(documented) > 15
 
 
 def test_a_scrape(tmp_path):
-    with with_streams(tmp_path / "s") as world, MetricsServer(world.platform, "127.0.0.1", 0) as metrics:
+    with with_streams(tmp_path / "s") as world, serving(world) as address:
         world.client.create_query(JOIN, id="a-query")
         world.feed({"V": [{"ts": 1, "vID": 1, "geo": "x"}], "W": [{"ts": 2, "vID": 1, "usrID": 5}]})
-        with urllib.request.urlopen(f"http://{metrics.address}/metrics") as answer:
-            assert answer.headers["Content-Type"] == CONTENT_TYPE
+        with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+            assert answer.headers["Content-Type"] == CONTENT_TYPE_PLAIN_0_0_4
             text = answer.read().decode()
         samples = parsed(text)
         assert samples["ajoin_queries", ""] == 1 and samples["ajoin_rows_total", ""] == 1
-        assert samples["ajoin_tuples_total", 'stream="V"'] == 1
+        assert samples["ajoin_tuples_total", "V"] == 1
         assert samples["process_resident_memory_bytes", ""] > 1 << 20 and samples["process_open_fds", ""] > 3
         assert "a-query" not in text, "queries are no labels"
-        with pytest.raises(urllib.error.HTTPError) as other:
-            urllib.request.urlopen(f"http://{metrics.address}/")
-        assert other.value.code == 404
+
+
+def test_two_platforms_of_one_process_have_metrics_of_their_own(tmp_path):
+    with running(tmp_path / "a") as a, with_streams(tmp_path / "b") as b, serving(a) as first, serving(b) as second:
+        counts = []
+        for address in (first, second):
+            with urllib.request.urlopen(f"http://{address}/metrics") as answer:
+                counts.append(parsed(answer.read().decode())["ajoin_streams", ""])
+    assert counts == [0, 2]
 
 
 def test_a_taken_port_is_a_clear_error(tmp_path):
-    with running(tmp_path / "s") as world, MetricsServer(world.platform, "127.0.0.1", 0) as first:
-        port = int(first.address.rpartition(":")[2])
-        with pytest.raises(errors.FailedPrecondition) as refused:
-            MetricsServer(world.platform, "127.0.0.1", port)
+    with running(tmp_path / "s") as world, serving(world) as first:
+        port = int(first.rpartition(":")[2])
+        with pytest.raises(errors.FailedPrecondition) as refused, serving(world, port):
+            pass
         assert refused.value.reason == "ADDRESS_IN_USE"
 
 
-def test_where_the_system_does_not_tell_there_are_no_process_metrics(tmp_path):
-    assert process_metrics(tmp_path) == []
+def serving(world: World, port: int = 0) -> AbstractContextManager[str]:
+    return serve_metrics("127.0.0.1", port, PlatformCollector(world.platform))
 
 
 # -- the log ------------------------------------------------------------------------------------------------

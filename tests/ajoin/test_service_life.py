@@ -17,9 +17,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from ajoin import errors
 from ajoin.client.client import Client
-from ajoin.platform.platform import Pace, Platform, State
+from ajoin.platform.platform import Pace, Platform, PlatformState
 from ajoin.service import ServerThread
-from ajoin.service.idempotency import Answers
+from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import queries_pb2, queries_pb2_grpc
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
@@ -127,7 +127,7 @@ def test_a_caller_that_gives_up_finds_its_answer_later(tmp_path):
 def test_transient_failures_are_not_remembered_and_old_answers_are_forgotten():
     async def run() -> None:
         now, calls = [0.0], []
-        answers = Answers(kept=2, seconds=10, clock=lambda: now[0])
+        cache = IdempotencyCache(kept=2, seconds=10, clock=lambda: now[0])
 
         async def fail() -> None:
             calls.append("fail")
@@ -141,23 +141,23 @@ def test_transient_failures_are_not_remembered_and_old_answers_are_forgotten():
             return queries_pb2.DeleteQueryRequest(query_id="q", request_id=id)
 
         with pytest.raises(errors.Unavailable):
-            await answers.once(request("a"), fail)
-        assert await answers.once(request("a"), work) == 2
-        assert await answers.once(request("a"), work) == 2
-        await answers.once(request("b"), work)
-        await answers.once(request("c"), work)
-        assert await answers.once(request("a"), work) == 5
+            await cache.once(request("a"), fail)
+        assert await cache.once(request("a"), work) == 2
+        assert await cache.once(request("a"), work) == 2
+        await cache.once(request("b"), work)
+        await cache.once(request("c"), work)
+        assert await cache.once(request("a"), work) == 5
         now[0] = 9.9
-        assert await answers.once(request("a"), work) == 5
+        assert await cache.once(request("a"), work) == 5
         now[0] = 10.0
-        assert await answers.once(request("a"), work) == 6
+        assert await cache.once(request("a"), work) == 6
 
     asyncio.run(run())
 
 
 def test_refusals_are_repeated_and_running_calls_are_waited_for_once():
     async def run() -> None:
-        answers, calls, go = Answers(), [], asyncio.Event()
+        cache, calls, go = IdempotencyCache(), [], asyncio.Event()
 
         async def refuse() -> None:
             calls.append("refuse")
@@ -174,16 +174,16 @@ def test_refusals_are_repeated_and_running_calls_are_waited_for_once():
         depths = []
         for _ in range(3):
             with pytest.raises(errors.InvalidRequest) as refused:
-                await answers.once(request("a"), refuse)
+                await cache.once(request("a"), refuse)
             depths.append(len(refused.traceback))
-        (kept,) = answers._calls.values()
+        (kept,) = cache._calls.values()
         assert kept.refusal is not None and kept.refusal.__traceback__ is None and kept.task is None
         assert calls == ["refuse"] and depths[1] == depths[2]
-        both = [asyncio.ensure_future(answers.once(request("b"), work)) for _ in range(2)]
+        both = [asyncio.ensure_future(cache.once(request("b"), work)) for _ in range(2)]
         while len(calls) < 2:
             await asyncio.sleep(0)
         go.set()
-        assert await asyncio.gather(*both) == [7, 7] and await answers.once(request("b"), work) == 7
+        assert await asyncio.gather(*both) == [7, 7] and await cache.once(request("b"), work) == 7
         assert calls == ["refuse", "work"]
 
     asyncio.run(run())
@@ -204,7 +204,7 @@ def test_a_failed_epoch_is_said_aloud(tmp_path):
         next(items)
         executor.broken = True
         platform.push("V", [{"ts": 1, "vID": 1, "usrID": 2}]).result(WAIT)
-        assert platform.wait_until(lambda: platform.state == State.FAILED, WAIT)
+        assert platform.wait_until(lambda: platform.state == PlatformState.FAILED, WAIT)
         status = client.status()
         assert status.state == "FAILED" and "executor lost" in status.message
         with pytest.raises(errors.InternalError) as refused:
@@ -214,7 +214,7 @@ def test_a_failed_epoch_is_said_aloud(tmp_path):
             list(items)
         assert client.query("q1").id == "q1"
         assert health_of(server.address) == NOT_SERVING
-    assert platform.state == State.FAILED
+    assert platform.state == PlatformState.FAILED
     executor.broken = False
     Engine.open(tmp_path / "state", executor, None, wall_clock).close()
 
@@ -245,7 +245,7 @@ def test_stopping_ends_subscriptions_and_answers_what_waits(tmp_path):
             list(events)
         stopper.join()
         assert isinstance(waiting.exception(WAIT), errors.Unavailable)
-        assert world.platform.state == State.STOPPED
+        assert world.platform.state == PlatformState.STOPPED
 
 
 def test_a_restart_goes_on(tmp_path):

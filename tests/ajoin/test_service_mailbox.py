@@ -1,4 +1,4 @@
-"""When letters are taken: commands at once, controls as one ripe batch, everything answered once."""
+"""When requests are taken: calls at once, a batch when it is due, and everything is answered once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from ajoin.platform.mailbox import Command, Controls, Item, Mailbox
+from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall, Mailbox
 from optimizer.errors import Unavailable
 from runtime.api import DeleteQuery
 
@@ -28,23 +28,23 @@ def mailbox(clock):
     return Mailbox(1.0, clock)
 
 
-def controls(*ids: str) -> Controls:
-    return Controls(tuple(Item(DeleteQuery(id)) for id in ids), 0, Future())
+def batch(*ids: str) -> BatchRequest:
+    return BatchRequest(tuple(BatchItem(DeleteQuery(id)) for id in ids), 0, Future())
 
 
-def command() -> Command:
-    return Command(lambda: None, Future())
+def call() -> EngineCall:
+    return EngineCall(lambda: None, Future())
 
 
-def test_a_command_is_due_at_once(mailbox):
-    letter = command()
-    mailbox.put(letter)
+def test_a_call_is_due_at_once(mailbox):
+    request = call()
+    mailbox.put(request)
     assert mailbox.wait(until=1e9)
-    assert mailbox.take() == ([letter], [])
+    assert mailbox.take() == ([request], [])
 
 
-def test_controls_are_collected_for_the_interval_after_the_first(mailbox, clock):
-    first, second = controls("a"), controls("b")
+def test_a_batch_is_collected_for_the_interval_after_the_first(mailbox, clock):
+    first, second = batch("a"), batch("b")
     mailbox.put(first)
     clock.now = 0.9
     mailbox.put(second)
@@ -55,15 +55,15 @@ def test_controls_are_collected_for_the_interval_after_the_first(mailbox, clock)
 
 
 def test_the_end_of_an_epoch_closes_the_batch(mailbox):
-    letter = controls("a")
-    mailbox.put(letter)
+    request = batch("a")
+    mailbox.put(request)
     mailbox.epoch_ended()
-    assert mailbox.take() == ([], [letter])
+    assert mailbox.take() == ([], [request])
 
 
 def test_a_batch_that_begins_after_an_epoch_is_collected_anew(mailbox):
     mailbox.epoch_ended()
-    mailbox.put(controls("a"))
+    mailbox.put(batch("a"))
     assert mailbox.take() == ([], [])
 
 
@@ -74,7 +74,7 @@ def test_the_next_epoch_wakes_the_thread(mailbox, clock):
 
 
 def test_requests_whose_caller_gave_up_are_left_out(mailbox):
-    gone, stays = command(), command()
+    gone, stays = call(), call()
     mailbox.put(gone)
     mailbox.put(stays)
     gone.future.cancel()
@@ -82,15 +82,15 @@ def test_requests_whose_caller_gave_up_are_left_out(mailbox):
 
 
 def test_closing_answers_what_waits_and_what_comes(mailbox):
-    waiting = [command(), controls("a")]
-    for letter in waiting:
-        mailbox.put(letter)
+    waiting = [call(), batch("a")]
+    for request in waiting:
+        mailbox.put(request)
     error = Unavailable("stopping")
     mailbox.close(error)
-    assert [letter.future.exception() for letter in waiting] == [error, error]
+    assert [request.future.exception() for request in waiting] == [error, error]
     assert not mailbox.wait(until=1e9)
     with pytest.raises(Unavailable):
-        mailbox.put(command())
+        mailbox.put(call())
 
 
 def test_the_first_reason_to_close_counts(mailbox):
@@ -98,4 +98,4 @@ def test_the_first_reason_to_close_counts(mailbox):
     mailbox.close(first)
     mailbox.close(Unavailable("second"))
     with pytest.raises(Unavailable, match="first"):
-        mailbox.put(command())
+        mailbox.put(call())

@@ -15,7 +15,8 @@ from ajoin.client.client import Client
 from ajoin.config import load
 from ajoin.platform import control_topic
 from ajoin.platform.control_topic import ControlStatus, ControlTopic, from_settings, parse_options
-from optimizer.errors import InvalidRequest
+from ajoin.platform.platform import Platform
+from optimizer.errors import InvalidRequest, Unavailable
 from runtime.api import QueryState
 from tests.ajoin.test_cli_serve import serving
 from tests.ajoin.world import JOIN, WAIT, with_streams
@@ -99,6 +100,24 @@ def test_requests_that_came_while_no_platform_ran_are_carried_out(broker, topic,
     ):
         (answer,) = replies(broker, f"{t}.out", 1)
         assert answer["query"]["id"] == "early"
+
+
+@pytest.mark.parametrize("failure", [Unavailable("the durable tier does not answer"), ValueError("a bug")])
+def test_a_request_that_meets_an_outage_is_carried_out_later(broker, topic, tmp_path, monkeypatch, failure):
+    t = topic("control")
+    create, failures = Platform.create_queries, iter([failure])
+
+    def flaky(platform: Platform, wanted: Any) -> Any:
+        if (now := next(failures, None)) is not None:
+            raise now
+        return create(platform, wanted)
+
+    monkeypatch.setattr(Platform, "create_queries", flaky)
+    options = parse_options({"bootstrap": broker.address, "topic": t})
+    with with_streams(tmp_path) as world, ControlTopic(world.platform, options) as control:
+        ask(broker, t, {"request_id": "1", "create": "a", "sql": JOIN}, {"request_id": "2", "delete": "a"})
+        assert [r["query"]["state"] for r in replies(broker, f"{t}.replies", 2)] == ["RUNNING", "DELETED"]
+    assert control.status.failures == 0, "the brokers were there all the time"
 
 
 # -- as part of `ajoin serve` -------------------------------------------------------------------------------------

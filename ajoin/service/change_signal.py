@@ -1,9 +1,9 @@
 """How coroutines wait for the engine thread.
 
-The platform calls its listeners from the engine thread; a Pulse carries that call into one event loop. To
+The platform calls its listeners from the engine thread; a ChangeSignal carries that call into one event loop. To
 miss nothing, take the event *before* looking at the platform, and wait for it after:
 
-    event = pulse.next()
+    event = changes.next()
     ... look ...
     await event.wait()
 """
@@ -16,7 +16,7 @@ import contextlib
 from ajoin.platform.platform import Platform
 
 
-class Pulse:
+class ChangeSignal:
     """Owned by the event loop it is created on."""
 
     def __init__(self, platform: Platform) -> None:

@@ -1,0 +1,66 @@
+"""Queries: what they are, their state, the columns of their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ajoin.v1 import queries_pb2
+from ajoin.wire.convert.fields import enum_name, optional
+from ajoin.wire.convert.streams import connector_from_pb, connector_to_pb
+from runtime.api import QueryInfo, QueryState
+
+
+def query_state_to_pb(state: QueryState) -> Any:
+    return queries_pb2.QueryState.Value(f"QUERY_STATE_{state}")
+
+
+def query_state_from_pb(number: int) -> QueryState | None:
+    """None for unspecified."""
+    name = enum_name(queries_pb2.QueryState, number, "QUERY_STATE_")
+    return None if name == "UNSPECIFIED" else QueryState(name)
+
+
+def query_to_pb(info: QueryInfo) -> queries_pb2.Query:
+    return queries_pb2.Query(
+        query_id=info.id,
+        uid=info.uid,
+        sql=info.sql,
+        state=query_state_to_pb(info.state),
+        active_from_ms=info.active_from,
+        active_until_ms=info.active_until,
+        watermark_ms=info.watermark,
+        rows=info.rows,
+        plan_version=info.plan_version,
+        epoch=info.epoch,
+        group=info.group,
+        outputs=info.outputs,
+        sinks=map(connector_to_pb, info.sinks),
+        created_at_ms=info.created_at_ms,
+        deployment_latency_ms=info.deployment_latency_ms,
+    )
+
+
+def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
+    return QueryInfo(
+        id=message.query_id,
+        uid=message.uid,
+        sql=message.sql,
+        state=query_state_from_pb(message.state) or QueryState.RUNNING,
+        active_from=optional(message, "active_from_ms"),
+        active_until=optional(message, "active_until_ms"),
+        watermark=optional(message, "watermark_ms"),
+        rows=message.rows,
+        plan_version=message.plan_version,
+        epoch=message.epoch,
+        group=message.group,
+        outputs=tuple(message.outputs),
+        sinks=tuple(map(connector_from_pb, message.sinks)),
+        created_at_ms=message.created_at_ms,
+        deployment_latency_ms=message.deployment_latency_ms,
+    )
+
+
+def result_schema_from_pb(message: queries_pb2.GetQueryResponse) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(message.arrow_schema))
