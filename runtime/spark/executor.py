@@ -17,13 +17,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
 from runtime.spark.broadcast import LEAD, Spread
+from runtime.spark.gateway import gateway
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -40,11 +40,10 @@ slowly filled with garbage, page by page, which looks like a leak and is of no u
 
 
 class SparkExecutor:
-    """Owns a Spark session. Start one per process with `start`."""
+    """Owns a Spark context. Start one per process with `start`."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._context = session.sparkContext
+    def __init__(self, context: Any) -> None:
+        self._context = context
 
     @property
     def cores(self) -> int:
@@ -67,29 +66,25 @@ class SparkExecutor:
                 reason="JAVA_MISSING",
                 hint="install Java 17 and make sure `java` is on the PATH or JAVA_HOME is set",
             )
-        from pyspark.sql import SparkSession
+        from pyspark import SparkConf, SparkContext
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         directory = local_dir or Path(tempfile.gettempdir())
-        builder = SparkSession.builder.master(_repeating(master)).appName("ajoin")
-        for key, value in (_settings(master, verbose, directory, ui) | (options or {})).items():
-            builder = builder.config(key, value)
+        conf = SparkConf().setMaster(_repeating(master)).setAppName("ajoin")
+        conf.setAll(list((_settings(master, verbose, directory, ui) | (options or {})).items()))
         log = directory / "spark.log"
         try:
-            with _quiet(None if verbose else log):
-                session = builder.getOrCreate()
+            context = SparkContext(conf=conf, gateway=gateway(conf, None if verbose else log))
         except Exception as e:
             said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise FailedPrecondition(
                 f"Spark did not start on {master}: {e}\n{said}".rstrip(), reason="SPARK_START_FAILED"
             ) from e
-        session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
-        executor = cls(session)
-        with _quiet(
-            None if verbose else log
-        ):  # workers are forked and kernels loaded before the first epoch needs them
-            executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
+        context.setLogLevel("INFO" if verbose else "ERROR")
+        executor = cls(context)
+        # Workers are forked and kernels loaded before the first epoch needs them.
+        executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
         return executor
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
@@ -119,7 +114,7 @@ class SparkExecutor:
         return Spread(self._context.broadcast(b"".join((bytes(LEAD), *pieces))))
 
     def stop(self) -> None:
-        self._session.stop()
+        self._context.stop()
 
 
 class _Runner:
@@ -176,25 +171,6 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         # driver, so how much that is must not be limited.
         settings |= {"spark.decommission.enabled": "true", "spark.driver.maxResultSize": "0"}
     return settings
-
-
-@contextmanager
-def _quiet(log: Path | None) -> Iterator[None]:
-    """While the JVM starts, our stderr is a file: the JVM inherits it and keeps it for its own words."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    mine = os.dup(2)
-    with open(log, "ab") as out:
-        os.dup2(out.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(mine, 2)
-            os.close(mine)
 
 
 def _advice(said: str) -> str:
