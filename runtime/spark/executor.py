@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
-from runtime.spark.broadcast import LEAD, Spread
+from runtime.spark.broadcast import BroadcastBytes, enclosed
 from runtime.spark.gateway import gateway
 
 S = TypeVar("S")
@@ -104,14 +104,14 @@ class SparkExecutor:
             ) from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
-            found = pickle.loads(answer)
-            if isinstance(found, AJoinError):
-                raise found
-            results[i::slices] = found
+            outcome = pickle.loads(answer)
+            if isinstance(outcome, AJoinError):
+                raise outcome
+            results[i::slices] = outcome
         return results
 
-    def broadcast(self, pieces: Sequence[bytes]) -> Spread:
-        return Spread(self._context.broadcast(b"".join((bytes(LEAD), *pieces))))
+    def broadcast(self, pieces: Sequence[bytes]) -> BroadcastBytes:
+        return BroadcastBytes(self._context.broadcast(enclosed(pieces)))
 
     def stop(self) -> None:
         self._context.stop()
@@ -127,12 +127,12 @@ class _Runner:
         stage, shared = pickle.loads(self.payload)
         for piece in pieces:
             try:
-                found: Any = [stage(shared, task) for task in pickle.loads(piece)]
+                outcome: Any = [stage(shared, task) for task in pickle.loads(piece)]
             except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
-                found = as_outage(e)
-                if found is None:
+                outcome = as_outage(e)
+                if outcome is None:
                     raise
-            yield pickle.dumps(found)
+            yield pickle.dumps(outcome)
 
 
 def _repeating(master: str) -> str:

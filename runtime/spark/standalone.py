@@ -55,9 +55,9 @@ class Daemon:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             text = self.log.read_text(errors="replace")
-            found = said.search(text)
-            if found is not None:
-                return found.group(found.lastindex or 0)
+            match = said.search(text)
+            if match is not None:
+                return match.group(match.lastindex or 0)
             if self.process.poll() is not None:
                 break
             time.sleep(0.05)

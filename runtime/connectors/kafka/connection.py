@@ -61,7 +61,7 @@ def library() -> Any:
 
     It reports every failed attempt to connect as an error of its own; the connectors say once what matters.
     """
-    import kafka
+    import kafka  # type: ignore[import-untyped]
 
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
