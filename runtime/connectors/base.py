@@ -5,6 +5,10 @@ far it may read (`latest`), writes the range into the epoch log, and then asks f
 must be a pure function of the range: after a crash the unfinished epoch is read again from its logged offsets and must
 bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
 
+What only some sources have (tuples handed over by a caller, files of their own that must survive the machine) is part
+of the interface, with a default for all others: the engine asks no source what it is. A source of your own inherits
+from `Source` and gets these defaults.
+
 A sink runs on the driver after the epoch is committed to the result log; it may be called again for the same
 (query, epoch) after a crash and must then replace what it wrote (that is what `epoch` is for).
 """
@@ -14,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from optimizer.errors import InvalidRequest
 from optimizer.model.types import StreamSchema
 
 Offset = Any
@@ -98,6 +103,39 @@ class Source(Protocol):
         """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
         ...
 
+    # -- what most sources have no use for --
+
+    @property
+    def may_read_ahead(self) -> bool:
+        """May the next epoch be read while this one runs? Not if tuples that arrive meanwhile belong to it as well."""
+        return True
+
+    def trim(self, needed: Iterable[Offset]) -> None:
+        """Reads begin at one of these offsets or later, from now on: what lies before all of them can go."""
+        return
+
+    def mirror(self, to: Mirror, offset: Offset) -> None:
+        """Keep what lies in this source's directory in a second place as well. Called once, before anything else: what
+        only one side has, the other gets. Afterwards everything is written there first. `offset`: where the stream
+        stands."""
+        return
+
+    def pushable(self, stream: str) -> Pushable:
+        """Where rows for this stream can be handed over; InvalidRequest if it fetches its tuples itself."""
+        raise InvalidRequest(
+            f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
+        )
+
+
+class Pushable(Protocol):
+    """Takes tuples from a caller. They are on disk when the call returns; the answer is the offset after them."""
+
+    def append_rows(self, rows: Sequence[Any]) -> int: ...
+
+    def append_table(self, table: pa.Table) -> int: ...
+
+    def append_file(self, path: Path) -> int: ...
+
 
 class Mirror(Protocol):
     """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
@@ -113,14 +151,6 @@ class Mirror(Protocol):
     def fetch(self, name: str, path: Path) -> None: ...
 
     def discard(self, names: Iterable[str]) -> None: ...
-
-
-@runtime_checkable
-class Mirrored(Protocol):
-    """A source whose directory must survive. `mirror` is called once, before anything else: what only one side has, the
-    other gets; afterwards everything is there before it is here. `offset`: where the stream stands."""
-
-    def mirror(self, to: Mirror, offset: Offset) -> None: ...
 
 
 class Sink(Protocol):

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
 from runtime.files import sync_directory, write_atomically
@@ -80,7 +80,7 @@ def check_directory(config: FilesConfig) -> None:
         )
 
 
-class FilesSource:
+class FilesSource(Source):
     """The only writer of its ledger. `_left`: files that were there at the last look and did not fit."""
 
     unit = "files"

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import ARROW_TYPES, Loaded, Offset, Read, arrow_schema
+from runtime.connectors.base import ARROW_TYPES, Loaded, Offset, Read, Source, arrow_schema
 from runtime.connectors.column_spec import DEFAULTS, parse
 from runtime.connectors.distributions import I64, Distribution, below, derive_key, unit
 from runtime.connectors.options import Option, Settings, bad_option, nearest
@@ -115,7 +115,7 @@ def _columns(s: Settings, schema: StreamSchema) -> tuple[tuple[str, Distribution
     return tuple(sorted(found, key=lambda f: f[0]))
 
 
-class GeneratorSource:
+class GeneratorSource(Source):
     """Stateless: everything is in the configuration and the offsets."""
 
     unit = "tuples"

@@ -15,7 +15,7 @@ import io
 import json
 import numbers
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source
 from runtime.connectors.conform import conform_table
 from runtime.connectors.formats import format_of, load_file
 from runtime.connectors.options import Option
@@ -36,10 +36,11 @@ OPTIONS: tuple[Option, ...] = ()
 _TRIMMED = "trimmed"
 
 
-class PushSource:
+class PushSource(Source):
     """The only writer of its directory. Not for use from several threads at once."""
 
     unit = "batches"
+    may_read_ahead = False
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -63,6 +64,9 @@ class PushSource:
                 to.put_file(path.name, path)
         self._count = max([int(offset), self._count, *(n + 1 for n in self._segments)])
         self._mirror = to
+
+    def pushable(self, stream: str) -> PushSource:
+        return self
 
     def append_rows(self, rows: Sequence[Any]) -> int:
         """JSON-like rows, one segment. Answers the offset after them."""
@@ -115,12 +119,12 @@ class PushSource:
             raise InternalError(f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it")
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
-    def trim(self, before: Offset) -> None:
-        """Delete the segments below offset `before`; no epoch may read them again."""
-        gone = [n for n in self._segments if n < int(before)]
+    def trim(self, needed: Iterable[Offset]) -> None:
+        before = min(int(offset) for offset in needed)
+        gone = [n for n in self._segments if n < before]
         if not gone:
             return
-        self._trimmed = max(self._trimmed, min(int(before), self._count))
+        self._trimmed = max(self._trimmed, min(before, self._count))
         mark = str(self._trimmed).encode()
         write_atomically(self._directory / _TRIMMED, mark, sync=True, point="file.written")
         reach("push.marked")

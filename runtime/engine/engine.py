@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optimizer.errors import AJoinError, InvalidRequest, Unavailable
+from optimizer.errors import AJoinError, Unavailable
 from optimizer.model.types import StreamSchema
 from optimizer.optimize import OptimizerConfig
 from runtime.api import (
@@ -43,8 +43,7 @@ from runtime.api import (
     StreamInfo,
 )
 from runtime.buckets.store import BucketStore
-from runtime.connectors.base import ConnectorSpec, Mirrored, Source
-from runtime.connectors.push import PushSource
+from runtime.connectors.base import ConnectorSpec, Pushable, Source
 from runtime.connectors.registry import check_sink, check_source, make_source
 from runtime.control.coordinator import Coordinator
 from runtime.control.events import FOREVER, EpochCommitted, Event
@@ -240,10 +239,10 @@ class Engine(EpochLoop):
 
     def push(self, stream: str, rows: Sequence[Any]) -> None:
         """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
-        self._push_source(stream).append_rows(rows)
+        self._pushable(stream).append_rows(rows)
 
     def push_file(self, stream: str, path: Path) -> None:
-        self._push_source(stream).append_file(path)
+        self._pushable(stream).append_file(path)
 
     def raise_watermark(self, stream: str, ts: int | None) -> None:
         """Explicit watermark, effective when the next epoch ends; None: infinity."""
@@ -308,16 +307,10 @@ class Engine(EpochLoop):
         where = self._source_dir(st.schema.name)
         where.mkdir(parents=True, exist_ok=True)
         source = make_source(st.source, st.schema, where, allowed_roots=self.config.allowed_roots)
-        if self._keeper is not None and isinstance(source, Mirrored):
+        if self._keeper is not None:
             source.mirror(self._keeper.folder(where.name), json.loads(st.offset) if st.offset else 0)
         return source
 
-    def _push_source(self, stream: str) -> PushSource:
+    def _pushable(self, stream: str) -> Pushable:
         self.coordinator.stream(stream)
-        source = self._sources[stream]
-        if not isinstance(source, PushSource):
-            raise InvalidRequest(
-                f"stream {stream!r} reads from its own source, tuples cannot be pushed to it",
-                reason="NOT_A_PUSH_STREAM",
-            )
-        return source
+        return self._sources[stream].pushable(stream)

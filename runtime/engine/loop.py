@@ -12,12 +12,12 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from optimizer.errors import InternalError, Unavailable
 from optimizer.model.plan import Plan
 from runtime.buckets.store import BucketStore
 from runtime.connectors.base import Offset
-from runtime.connectors.push import PushSource
 from runtime.control.coordinator import advanced
 from runtime.control.events import EpochCommitted, Event
 from runtime.control.state import State, StreamState
@@ -105,8 +105,8 @@ class EpochLoop(EngineReader):
             return
         if any(st.schema.idle_timeout_ms is not None for st in s.streams.values()):
             return
-        if any(isinstance(source, PushSource) for source in self._sources.values()):
-            return  # what is pushed from now on belongs to the next epoch too
+        if not all(source.may_read_ahead for source in self._sources.values()):
+            return
         progress, _ = run.progress()
         streams = {p.stream: advanced(s.streams[p.stream], run.planned, p) for p in progress}
         now = self.clock()
@@ -131,10 +131,8 @@ class EpochLoop(EngineReader):
             self._drop(name)
             reach("bucket.dropped")
         for stream, st in s.streams.items():
-            source = self._sources[stream]
-            if isinstance(source, PushSource):
-                starts = [json.loads(r.origin.start) for r in s.sources.values() if r.stream == stream]
-                source.trim(min([json.loads(st.offset), *starts]))  # the rest may be needed to repair a bucket
+            origins = (r.origin.start for r in s.sources.values() if r.stream == stream)  # to repair open buckets
+            self._sources[stream].trim(json.loads(offset) for offset in chain((st.offset,), origins))
         reach("epoch.cleaned")
         self._delivery.catch_up(s)
         self._expire()

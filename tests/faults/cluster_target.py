@@ -40,7 +40,7 @@ def feed(rig: Rig) -> None:
     """The next epoch's tuples, unless they were pushed before the last death."""
     epoch = rig.engine.epoch
     for stream, rows in tuples(epoch).items():
-        source = rig.engine._push_source(stream)
+        source = rig.engine._sources[stream]
         if int(source.latest(0, 0)) <= epoch:
             names = [c.name for c in rig.engine.schemas()[stream].columns]
             rig.engine.push(stream, [dict(zip(names, row, strict=True)) for row in rows])

@@ -169,7 +169,7 @@ class Survivor:
             self._pushed[stream] += 1
             at = self._pushed[stream]
             self._survive(
-                lambda e, s=stream, n=at: int(e._push_source(s).latest(0, 0)) >= n,  # type: ignore[misc]
+                lambda e, s=stream, n=at: int(e._sources[s].latest(0, 0)) >= n,  # type: ignore[misc]
                 lambda e, s=stream, b=batch: e.push(s, b),  # type: ignore[misc]
             )
         self._epochs += 1

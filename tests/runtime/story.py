@@ -119,7 +119,7 @@ def wrong(engine: Engine) -> list[str]:
 
 def _pushed(stream: str, batches: int, engine: Engine) -> bool:
     """Were so many batches pushed already? The source's own offset tells."""
-    return int(engine._push_source(stream).latest(0, 0)) >= batches
+    return int(engine._sources[stream].latest(0, 0)) >= batches
 
 
 def _seen(engine: Engine, line: Line) -> bool:

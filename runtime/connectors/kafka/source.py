@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors import InvalidRequest, NotFound
-from runtime.connectors.base import Offset, Read
+from runtime.connectors.base import Offset, Read, Source
 from runtime.connectors.kafka.connection import (
     CONNECTION_OPTIONS,
     Connection,
@@ -135,7 +135,7 @@ def _parse_start(s: Settings) -> Start:
     return Start("time", time_ms=max(0, int(moment.timestamp() * 1000)))
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """Remembers only when to ask next after a failure, and what it warned of; the rest is in the offsets."""
 
     unit = "messages"
