@@ -32,7 +32,6 @@ R = TypeVar("R")
 ATTEMPTS = 4
 """Of a task, before its stage fails."""
 
-
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms128m -XX:MaxHeapFreeRatio=50"
 """Where driver and tasks share the cores, the JVM only schedules: its optimizing compiler and its concurrent collector
 would take more of them than they give back. It needs 50 MB; a heap that begins with more (a 64th of the machine) is
@@ -59,7 +58,7 @@ class SparkExecutor:
         ui: bool = False,
         options: dict[str, str] | None = None,
     ) -> SparkExecutor:
-        """Takes 6 to 14 seconds. Without `verbose`, everything Spark has to say goes to a file in `local_dir`."""
+        """Takes 6 to 14 seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
             raise FailedPrecondition(
                 "Spark needs Java, and none was found",
@@ -153,11 +152,11 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         "spark.scheduler.mode": "FAIR",
         "spark.driver.memory": "1g",
         "spark.log.level": "INFO" if verbose else "ERROR",
-        # Spark remembers what it did even if nobody looks. A platform that runs for months has done it all before.
+        # Spark keeps a history of what it ran even without its web page; the platform runs for months.
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
-        # What grows old in the JVM would only be looked at when the heap is full; until then the process grows.
+        # By itself the JVM looks for old garbage only when its heap is full, and until then the process grows.
         "spark.cleaner.periodicGC.interval": "5min",
     }
     java = [LEAN] if master.startswith("local") else []
@@ -183,7 +182,7 @@ def _advice(said: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The Python traceback a task died with, without the JVM's own story around it."""
+    """The Python traceback a task died with, without the JVM's stack traces around it."""
     text = str(error)
     at = text.find("Traceback (most recent call last)")
     return text[at : text.find("\n\n", at)] if at >= 0 else text[:2000]

@@ -91,6 +91,6 @@ def test_executors_need_nothing_but_spark_python_and_the_archive(tmp_path: Path)
     )
     assert told.returncode == 0, f"{told.stdout}\n{told.stderr[-6000:]}"
     report = json.loads(told.stdout.splitlines()[-1])
-    rows = {id: sorted(tuple(row) for row in found) for id, found in report["rows"].items()}
+    rows = {id: sorted(tuple(row) for row in got) for id, got in report["rows"].items()}
     assert rows == expected(report["epochs"])
     assert all(rows.values())
