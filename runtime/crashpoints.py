@@ -82,7 +82,7 @@ class Crashed(BaseException):
 
 
 class Trap:
-    """Counts hits; dies at hit number `at[name]` of `name`. `hits` tells where a run came along."""
+    """Counts hits; dies at hit number `at[name]` of `name`. `hits`: how often each point was reached."""
 
     def __init__(self, at: Mapping[str, int], die: Death) -> None:
         for name in at:
@@ -90,12 +90,12 @@ class Trap:
         self._at, self._die = at, die
         self.hits: Counter[str] = Counter()
 
-    def reach(self, name: str, last_words: Callable[[], object] | None) -> None:
+    def reach(self, name: str, before_dying: Callable[[], object] | None) -> None:
         _known(name)
         self.hits[name] += 1
         if self.hits[name] == self._at.get(name):
-            if last_words is not None:
-                last_words()
+            if before_dying is not None:
+                before_dying()
             self._die(name)
 
 
@@ -104,10 +104,10 @@ def _known(name: str) -> None:
         raise ValueError(f"there is no crash point {name!r}")
 
 
-def reach(name: str, last_words: Callable[[], object] | None = None) -> None:
-    """The process is here. `last_words` are done only by a process that is about to die here."""
+def reach(name: str, before_dying: Callable[[], object] | None = None) -> None:
+    """The process is here. `before_dying` is called only if the process is about to die here."""
     if _trap is not None:
-        _trap.reach(name, last_words)
+        _trap.reach(name, before_dying)
 
 
 @contextmanager

@@ -5,6 +5,10 @@ far it may read (`latest`), writes the range into the epoch log, and then asks f
 must be a pure function of the range: after a crash the unfinished epoch is read again from its logged offsets and must
 bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
 
+What only some sources have (tuples handed over by a caller, files of their own that must survive the machine) is part
+of the interface, with a default for all others: the engine asks no source what it is. A source of your own inherits
+from `Source` and gets these defaults.
+
 A sink runs on the driver after the epoch is committed to the result log; it may be called again for the same
 (query, epoch) after a crash and must then replace what it wrote (that is what `epoch` is for).
 """
@@ -73,29 +77,7 @@ def carried(read: Read) -> Read:
     return whole
 
 
-class Mirror(Protocol):
-    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
-
-    def names(self) -> Sequence[str]: ...
-
-    def put(self, name: str, data: bytes) -> None: ...
-
-    def put_file(self, name: str, path: Path) -> None: ...
-
-    def get(self, name: str) -> bytes: ...
-
-    def fetch(self, name: str, path: Path) -> None: ...
-
-    def discard(self, names: Iterable[str]) -> None: ...
-
-
 class Source(Protocol):
-    """Connectors derive from it, for the answers that most of them give."""
-
-    may_read_ahead: bool = True
-    """Can the next epoch's range be chosen while this epoch still runs? Not where whoever brings tuples decides which
-    epoch they belong to."""
-
     @property
     def unit(self) -> str:
         """What `backlog` counts: tuples, files, messages or batches."""
@@ -121,30 +103,54 @@ class Source(Protocol):
         """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
         ...
 
+    # -- what most sources have no use for --
+
+    @property
+    def may_read_ahead(self) -> bool:
+        """May the next epoch be read while this one runs? Not if tuples that arrive meanwhile belong to it as well."""
+        return True
+
     def trim(self, needed: Iterable[Offset]) -> None:
-        """What lies before all of these offsets will not be read again. A source that keeps tuples itself can let go of
-        it."""
+        """Reads begin at one of these offsets or later, from now on: what lies before all of them can go."""
         return
 
     def mirror(self, to: Mirror, offset: Offset) -> None:
-        """What the source keeps in its directory must also be in `to`, from now on and before it is in the directory.
-        Called once, before anything else; what only one of the two has, the other gets. `offset`: where the stream
-        stands. A source that keeps nothing has nothing to do."""
+        """Keep what lies in this source's directory in a second place as well. Called once, before anything else: what
+        only one side has, the other gets. Afterwards everything is written there first. `offset`: where the stream
+        stands."""
         return
 
-    def append_rows(self, rows: Sequence[Any]) -> int:
-        """Take rows that a caller brings; the next epoch reads them."""
-        raise self._not_pushed()
-
-    def append_file(self, path: Path) -> int:
-        raise self._not_pushed()
-
-    def _not_pushed(self) -> InvalidRequest:
-        return InvalidRequest(
-            "the stream reads from its own source, tuples cannot be pushed to it",
-            reason="NOT_A_PUSH_STREAM",
-            hint="push to a stream that was created with source push",
+    def pushable(self, stream: str) -> Pushable:
+        """Where rows for this stream can be handed over; InvalidRequest if it fetches its tuples itself."""
+        raise InvalidRequest(
+            f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
         )
+
+
+class Pushable(Protocol):
+    """Takes tuples from a caller. They are on disk when the call returns; the answer is the offset after them."""
+
+    def append_rows(self, rows: Sequence[Any]) -> int: ...
+
+    def append_table(self, table: pa.Table) -> int: ...
+
+    def append_file(self, path: Path) -> int: ...
+
+
+class Mirror(Protocol):
+    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
+
+    def names(self) -> Sequence[str]: ...
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def put_file(self, name: str, path: Path) -> None: ...
+
+    def get(self, name: str) -> bytes: ...
+
+    def fetch(self, name: str, path: Path) -> None: ...
+
+    def discard(self, names: Iterable[str]) -> None: ...
 
 
 class Sink(Protocol):

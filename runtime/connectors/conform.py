@@ -40,14 +40,14 @@ def conform_table(table: pa.Table, schema: StreamSchema, place: str) -> Loaded:
     problems: dict[int, str] = {}
     arrays: list[pa.ChunkedArray | pa.Array] = []
     for column in schema.columns:
-        found = table.schema.get_all_field_indices(column.name)
-        if not found:
+        positions = table.schema.get_all_field_indices(column.name)
+        if not positions:
             arrays.append(pa.nulls(table.num_rows, ARROW_TYPES[column.type]))
             continue
         try:
-            if len(found) > 1:
-                raise Unusable(f"column {column.name} appears {len(found)} times")
-            arrays.append(conform_column(table.column(found[0]), column, problems))
+            if len(positions) > 1:
+                raise Unusable(f"column {column.name} appears {len(positions)} times")
+            arrays.append(conform_column(table.column(positions[0]), column, problems))
         except Unusable as why:
             arrays.append(pa.nulls(table.num_rows, ARROW_TYPES[column.type]))
             for i in range(table.num_rows):

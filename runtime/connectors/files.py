@@ -119,8 +119,8 @@ class FilesSource(Source):
         """Complete files that are not in the ledger, in name order, with their sizes."""
         try:
             with os.scandir(self._config.directory) as listing:
-                found = [e for e in listing if e.name not in self._ledger.names and self._takes(e.name)]
-            sized = [(e.name, size) for e in found if (size := self._complete_size(e, now_ms)) > 0]
+                new = [e for e in listing if e.name not in self._ledger.names and self._takes(e.name)]
+            sized = [(e.name, size) for e in new if (size := self._complete_size(e, now_ms)) > 0]
         except OSError as why:
             _LOG.warning("cannot list %s: %s", self._config.directory, why.strerror or why)
             return []

@@ -95,7 +95,7 @@ def _rate(s: Settings, name: str, default: Fraction) -> Fraction:
 
 
 def _columns(s: Settings, schema: StreamSchema) -> tuple[tuple[str, Distribution], ...]:
-    found: list[tuple[str, Distribution]] = []
+    columns: list[tuple[str, Distribution]] = []
     for name, text in s.family("column.").items():
         column = schema.column(name)
         if column is None:
@@ -109,10 +109,10 @@ def _columns(s: Settings, schema: StreamSchema) -> tuple[tuple[str, Distribution
                 "use start_ms, event_rate, disorder_ms and late_ms",
             )
         try:
-            found.append((name, parse(text, column.type)))
+            columns.append((name, parse(text, column.type)))
         except ValueError as why:
             raise bad_option(f"option column.{name} is {text!r}", str(why)) from why
-    return tuple(sorted(found, key=lambda f: f[0]))
+    return tuple(sorted(columns, key=lambda f: f[0]))
 
 
 class GeneratorSource(Source):

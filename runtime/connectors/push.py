@@ -40,7 +40,7 @@ class PushSource(Source):
     """The only writer of its directory. Not for use from several threads at once."""
 
     unit = "batches"
-    may_read_ahead = False  # what is pushed from now on belongs to the next epoch too
+    may_read_ahead = False
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -64,6 +64,9 @@ class PushSource(Source):
                 to.put_file(path.name, path)
         self._count = max([int(offset), self._count, *(n + 1 for n in self._segments)])
         self._mirror = to
+
+    def pushable(self, stream: str) -> PushSource:
+        return self
 
     def append_rows(self, rows: Sequence[Any]) -> int:
         """JSON-like rows, one segment. Answers the offset after them."""
@@ -117,7 +120,6 @@ class PushSource(Source):
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
     def trim(self, needed: Iterable[Offset]) -> None:
-        """Delete the segments below the earliest of these offsets."""
         before = min(int(offset) for offset in needed)
         gone = [n for n in self._segments if n < before]
         if not gone:

@@ -86,8 +86,8 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         if queries[placement.uid].group != placement.group:
             queries[placement.uid] = replace(queries[placement.uid], group=placement.group)
     over = len(queries) - len(plan.placements) - DELETED_KEPT
-    ended = [uid for uid, r in queries.items() if not r.running and uid not in s.executed.by_uid]
-    forgotten = set(ended[: max(over, 0)])
+    deleted = [uid for uid, r in queries.items() if not r.running and uid not in s.executed.by_uid]
+    forgotten = set(deleted[: max(over, 0)])
     plans = (*s.plans, PlanChange(s.epoch + 1, event.changelog, event.savings))
     oldest = s.oldest_plan
     for change in plans[:-PLANS_KEPT]:

@@ -45,11 +45,11 @@ class EngineControl:
     def push(self, stream: str, rows: Sequence[Any]) -> None:
         """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
         self._parts.coordinator.stream(stream)
-        self._parts.sources.opened[stream].append_rows(rows)
+        self._parts.sources.opened[stream].pushable(stream).append_rows(rows)
 
     def push_file(self, stream: str, path: Path) -> None:
         self._parts.coordinator.stream(stream)
-        self._parts.sources.opened[stream].append_file(path)
+        self._parts.sources.opened[stream].pushable(stream).append_file(path)
 
     def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
         """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.

@@ -84,8 +84,8 @@ def _run(columns: list[np.ndarray[tuple[int], np.dtype[np.int64]]], *, expand_pa
         csr.build(np.arange(len(moved)), hashing.hash_integers(columns[0][moved] * 31), at, at, moved_sets)
     if expand_pairs:
         total = int(expand.count_pairs(l, left.offsets, 0, n, r, right.offsets).sum())
-        found = expand.pairs(
+        pairs = expand.pairs(
             l, left.order, left.offsets, sets, 0, n, r, right.order, right.offsets, sets, pair_sets, total
         )
-        for column, rows in zip(columns, found[1:3], strict=True):
+        for column, rows in zip(columns, pairs[1:3], strict=True):
             column[rows]  # the values of the result rows

@@ -13,7 +13,9 @@ import gc
 
 from pyspark.daemon import manager
 
-if __name__ == "__main__":
+
+def load() -> None:
+    """Load all that tasks need, by running a few tuples through the operators."""
     import runtime.operators.join
     import runtime.operators.rebuild
     import runtime.operators.source  # noqa: F401
@@ -24,4 +26,8 @@ if __name__ == "__main__":
     warm_up()
     gc.collect()
     gc.freeze()
+
+
+if __name__ == "__main__":
+    load()
     manager()

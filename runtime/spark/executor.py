@@ -17,13 +17,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
-from runtime.spark.broadcast import LEAD, Spread
+from runtime.spark.broadcast import BroadcastBytes, enclosed
+from runtime.spark.gateway import gateway
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -32,7 +32,6 @@ R = TypeVar("R")
 ATTEMPTS = 4
 """Of a task, before its stage fails."""
 
-
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms128m -XX:MaxHeapFreeRatio=50"
 """Where driver and tasks share the cores, the JVM only schedules: its optimizing compiler and its concurrent collector
 would take more of them than they give back. It needs 50 MB; a heap that begins with more (a 64th of the machine) is
@@ -40,11 +39,10 @@ slowly filled with garbage, page by page, which looks like a leak and is of no u
 
 
 class SparkExecutor:
-    """Owns a Spark session. Start one per process with `start`."""
+    """Owns a Spark context. Start one per process with `start`."""
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._context = session.sparkContext
+    def __init__(self, context: Any) -> None:
+        self._context = context
 
     @property
     def cores(self) -> int:
@@ -60,36 +58,32 @@ class SparkExecutor:
         ui: bool = False,
         options: dict[str, str] | None = None,
     ) -> SparkExecutor:
-        """Takes 6 to 14 seconds. Without `verbose`, everything Spark has to say goes to a file in `local_dir`."""
+        """Takes 6 to 14 seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
             raise FailedPrecondition(
                 "Spark needs Java, and none was found",
                 reason="JAVA_MISSING",
                 hint="install Java 17 and make sure `java` is on the PATH or JAVA_HOME is set",
             )
-        from pyspark.sql import SparkSession
+        from pyspark import SparkConf, SparkContext
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         directory = local_dir or Path(tempfile.gettempdir())
-        builder = SparkSession.builder.master(_repeating(master)).appName("ajoin")
-        for key, value in (_settings(master, verbose, directory, ui) | (options or {})).items():
-            builder = builder.config(key, value)
+        conf = SparkConf().setMaster(_repeating(master)).setAppName("ajoin")
+        conf.setAll(list((_settings(master, verbose, directory, ui) | (options or {})).items()))
         log = directory / "spark.log"
         try:
-            with _quiet(None if verbose else log):
-                session = builder.getOrCreate()
+            context = SparkContext(conf=conf, gateway=gateway(conf, None if verbose else log))
         except Exception as e:
             said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise FailedPrecondition(
                 f"Spark did not start on {master}: {e}\n{said}".rstrip(), reason="SPARK_START_FAILED"
             ) from e
-        session.sparkContext.setLogLevel("INFO" if verbose else "ERROR")
-        executor = cls(session)
-        with _quiet(
-            None if verbose else log
-        ):  # workers are forked and kernels loaded before the first epoch needs them
-            executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
+        context.setLogLevel("INFO" if verbose else "ERROR")
+        executor = cls(context)
+        # Workers are forked and kernels loaded before the first epoch needs them.
+        executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
         return executor
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
@@ -109,17 +103,17 @@ class SparkExecutor:
             ) from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
-            found = pickle.loads(answer)
-            if isinstance(found, AJoinError):
-                raise found
-            results[i::slices] = found
+            outcome = pickle.loads(answer)
+            if isinstance(outcome, AJoinError):
+                raise outcome
+            results[i::slices] = outcome
         return results
 
-    def broadcast(self, pieces: Sequence[bytes]) -> Spread:
-        return Spread(self._context.broadcast(b"".join((bytes(LEAD), *pieces))))
+    def broadcast(self, pieces: Sequence[bytes]) -> BroadcastBytes:
+        return BroadcastBytes(self._context.broadcast(enclosed(pieces)))
 
     def stop(self) -> None:
-        self._session.stop()
+        self._context.stop()
 
 
 class _Runner:
@@ -132,12 +126,12 @@ class _Runner:
         stage, shared = pickle.loads(self.payload)
         for piece in pieces:
             try:
-                found: Any = [stage(shared, task) for task in pickle.loads(piece)]
+                outcome: Any = [stage(shared, task) for task in pickle.loads(piece)]
             except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
-                found = as_outage(e)
-                if found is None:
+                outcome = as_outage(e)
+                if outcome is None:
                     raise
-            yield pickle.dumps(found)
+            yield pickle.dumps(outcome)
 
 
 def _repeating(master: str) -> str:
@@ -158,11 +152,11 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
         "spark.scheduler.mode": "FAIR",
         "spark.driver.memory": "1g",
         "spark.log.level": "INFO" if verbose else "ERROR",
-        # Spark remembers what it did even if nobody looks. A platform that runs for months has done it all before.
+        # Spark keeps a history of what it ran even without its web page; the platform runs for months.
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.ui.retainedTasks": "2000",
-        # What grows old in the JVM would only be looked at when the heap is full; until then the process grows.
+        # By itself the JVM looks for old garbage only when its heap is full, and until then the process grows.
         "spark.cleaner.periodicGC.interval": "5min",
     }
     java = [LEAN] if master.startswith("local") else []
@@ -178,25 +172,6 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
     return settings
 
 
-@contextmanager
-def _quiet(log: Path | None) -> Iterator[None]:
-    """While the JVM starts, our stderr is a file: the JVM inherits it and keeps it for its own words."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    mine = os.dup(2)
-    with open(log, "ab") as out:
-        os.dup2(out.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(mine, 2)
-            os.close(mine)
-
-
 def _advice(said: str) -> str:
     """By value, what tasks wrote in a stage passes through Spark's memory as a whole; that can be too much."""
     if "OutOfMemoryError" in said or "TaskResultLost" in said:
@@ -207,7 +182,7 @@ def _advice(said: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The Python traceback a task died with, without the JVM's own story around it."""
+    """The Python traceback a task died with, without the JVM's stack traces around it."""
     text = str(error)
     at = text.find("Traceback (most recent call last)")
     return text[at : text.find("\n\n", at)] if at >= 0 else text[:2000]

@@ -1,10 +1,11 @@
 """One archive with everything an executor's Python needs: the platform's packages and what they import.
 
 Tools that pack a virtual environment refuse one in which a package is installed in place (as here, during
-development), and bring along all that a driver needs but a task never imports. So this walks the requirements of what
-tasks import and packs just that: pure copies of installed files under one folder, to be put on PYTHONPATH. Spark
-itself is not in it; executors bring their own. The machines need the same Python minor version and the same kind of
-processor and C library, because some of these packages are compiled.
+development), and bring along all that a driver needs but a task never imports. So this looks at what the modules that
+run on executors import (runtime.spark.imports), adds what those packages require, and packs just that: pure copies of
+installed files under one folder, to be put on PYTHONPATH. Spark itself is not in it; executors bring their own. The
+machines need the same Python minor version and the same kind of processor and C library, because some of these packages
+are compiled.
 """
 
 from __future__ import annotations
@@ -13,61 +14,90 @@ import importlib.metadata as metadata
 import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import optimizer
 import runtime
 from optimizer.errors import FailedPrecondition
+from runtime.files import write_atomically
+from runtime.spark.imports import imported_packages
 
 FOLDER = "ajoin-env"
-OURS = (optimizer, runtime)
-IMPORTED = ("numpy", "pyarrow", "numba", "kafka-python")
-"""What tasks import beside Spark; what those require in turn is found by itself."""
+OURS = {package.__name__: Path(str(package.__file__)).parent for package in (optimizer, runtime)}
+ON_EXECUTORS = ("runtime.spark.daemon", "runtime.spark.executor")
+"""Where an executor's Python enters: the process that forks workers, and what a Spark task calls."""
+BROUGHT_BY_EXECUTORS = {"pyspark", "py4j"}
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Environment:
+    """`files`: where each file is here, and where it belongs below the archive's folder."""
+
+    packages: tuple[str, ...]
+    files: tuple[tuple[Path, Path], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEnvironment:
+    """An archive that was written: its packages, its size, and the Python version it is for."""
+
     packages: tuple[str, ...]
     bytes: int
     python: str
 
 
-def pack_environment(out: Path) -> Packed:
-    found = sorted(_closure(IMPORTED))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.tmp")
-    # Level 1: the archive is read as often as it is written, and the network is rarely the slowest part.
-    with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
-        for package in OURS:
-            root = Path(str(package.__file__)).parent
-            for path in sorted(root.rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    archive.add(path, str(Path(root.name) / path.relative_to(root)))
-        for name in found:
-            for path, at in _files(name):
-                archive.add(path, at)
-    temporary.replace(out)
-    ours = tuple(package.__name__ for package in OURS)
-    return Packed((*ours, *found), out.stat().st_size, f"{sys.version_info.major}.{sys.version_info.minor}")
+def pack_environment(out: Path) -> PackedEnvironment:
+    environment = task_environment()
+
+    def write(file: BinaryIO) -> None:
+        # Level 1: the archive is read as often as it is written, and the network is rarely the slowest part.
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
+            for path, name in environment.files:
+                archive.add(path, str(name))
+
+    size = write_atomically(out, write)
+    return PackedEnvironment(environment.packages, size, f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
-def _closure(names: tuple[str, ...]) -> set[str]:
+def task_environment() -> Environment:
+    """What the archive holds."""
+    others = sorted(_with_requirements(_distributions(imported_packages(ON_EXECUTORS, OURS) - BROUGHT_BY_EXECUTORS)))
+    files = [file for root in OURS.values() for file in _source_files(root)]
+    files += [file for name in others for file in _installed_files(name)]
+    return Environment((*OURS, *others), tuple(files))
+
+
+def _distributions(packages: Iterable[str]) -> Iterator[str]:
+    """A package is imported under one name and can be installed under another: kafka is in kafka-python."""
+    known = metadata.packages_distributions()
+    for package in packages:
+        if package not in known:
+            raise FailedPrecondition(
+                f"tasks import {package}, which is not installed",
+                reason="CANNOT_PACK",
+                hint="install the platform with all its requirements where `ajoin pack` runs",
+            )
+        yield from (name.lower() for name in known[package])
+
+
+def _with_requirements(names: Iterable[str]) -> set[str]:
     """These distributions and all that they require without extras."""
-    found: set[str] = set()
+    needed: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in needed:
             continue
-        found.add(name)
-        for required in metadata.requires(name) or ():
-            if "extra ==" not in required and "extra==" not in required:
-                needed = re.split(r"[^A-Za-z0-9._-]", required, maxsplit=1)[0]
-                if _installed(needed):
-                    waiting.append(metadata.metadata(needed)["Name"].lower())
-    return found
+        needed.add(name)
+        for requirement in metadata.requires(name) or ():
+            if "extra ==" not in requirement and "extra==" not in requirement:
+                required = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+                if _installed(required):
+                    waiting.append(metadata.metadata(required)["Name"].lower())
+    return needed
 
 
 def _installed(name: str) -> bool:
@@ -79,12 +109,18 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """(file, path in the archive) of an installed distribution; scripts outside of site-packages stay behind."""
+def _source_files(root: Path) -> Iterator[tuple[Path, Path]]:
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path, path.relative_to(root.parent)
+
+
+def _installed_files(name: str) -> Iterator[tuple[Path, Path]]:
+    """Of an installed distribution; scripts outside of site-packages stay behind."""
     distribution = metadata.distribution(name)
     if distribution.files is None:
         raise FailedPrecondition(f"package {name} does not say which files it has", reason="CANNOT_PACK")
     for entry in distribution.files:
         path = Path(str(distribution.locate_file(entry)))
         if ".." not in entry.parts and "__pycache__" not in entry.parts and path.is_file():
-            yield path, str(entry)
+            yield path, Path(entry)

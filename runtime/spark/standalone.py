@@ -23,7 +23,7 @@ from optimizer.errors import FailedPrecondition
 STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 REGISTERED = re.compile(r"Successfully registered with master")
 PATIENCE = 120.0
-"""Seconds that a process may take to say that it is there."""
+"""Seconds that a process may take until its log says that it has started."""
 
 
 class Daemon:
@@ -55,9 +55,9 @@ class Daemon:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             text = self.log.read_text(errors="replace")
-            found = said.search(text)
-            if found is not None:
-                return found.group(found.lastindex or 0)
+            match = said.search(text)
+            if match is not None:
+                return match.group(match.lastindex or 0)
             if self.process.poll() is not None:
                 break
             time.sleep(0.05)
@@ -69,7 +69,7 @@ class Daemon:
             self.process.send_signal(number)
 
     def stop(self) -> None:
-        """Politely, then firmly."""
+        """SIGTERM; after ten seconds SIGKILL."""
         self.send(signal.SIGTERM)
         try:
             self.process.wait(10)
@@ -129,7 +129,7 @@ class Standalone:
         worker.send(signal.SIGPWR)
 
     def kill(self, worker: Daemon) -> None:
-        """As a machine dies: at once, without a word."""
+        """SIGKILL: what others see when a machine dies."""
         worker.process.kill()
         worker.process.wait()
 

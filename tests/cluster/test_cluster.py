@@ -38,9 +38,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("query", ["pair", "chain"])
 def test_rows_are_exact_whatever_happens_to_workers(told: dict[str, Any], query: str) -> None:
-    found = sorted(tuple(row) for row in told["rows"][query])
-    assert found == expected(told["epochs"])[query]
-    assert found
+    rows = sorted(tuple(row) for row in told["rows"][query])
+    assert rows == expected(told["epochs"])[query]
+    assert rows
 
 
 def test_a_killed_worker_costs_no_restart(told: dict[str, Any]) -> None:

@@ -160,21 +160,21 @@ class Broker:
             places = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
             consumer.assign(places)
             ends = consumer.end_offsets(places)
-            found: list[Any] = []
+            messages: list[Any] = []
             while any(consumer.position(p) < ends[p] for p in places):
                 for records in consumer.poll(200).values():
-                    found += records
-        return sorted(found, key=lambda r: (r.partition, r.offset))
+                    messages += records
+        return sorted(messages, key=lambda r: (r.partition, r.offset))
 
     def wait_for(self, topic: str, count: int) -> list[Any]:
         """The first messages of a topic that somebody is about to write."""
         settings = {"auto_offset_reset": "earliest", "group_id": None}
-        found: list[Any] = []
+        messages: list[Any] = []
         with KafkaConsumer(topic, bootstrap_servers=self.address, metadata_max_age_ms=500, **settings) as consumer:
-            while len(found) < count:
+            while len(messages) < count:
                 for records in consumer.poll(500).values():
-                    found += records
-        return found
+                    messages += records
+        return messages
 
 
 def free_port() -> int:

@@ -30,9 +30,9 @@ def ask(broker: Broker, topic: str, *requests: Any) -> None:
 
 
 def replies(broker: Broker, topic: str, count: int) -> list[dict[str, Any]]:
-    found = broker.wait_for(topic, count)
-    assert all(m.key.decode() == json.loads(m.value)["request_id"] for m in found)
-    return [json.loads(m.value) for m in found]
+    answers = broker.wait_for(topic, count)
+    assert all(m.key.decode() == json.loads(m.value)["request_id"] for m in answers)
+    return [json.loads(m.value) for m in answers]
 
 
 def test_create_and_delete_by_message(broker, topic, tmp_path):
@@ -158,8 +158,8 @@ def test_the_service_reads_a_control_topic_and_goes_on_after_a_kill(broker, topi
             later = replies(broker, f"{t}.out", 5 + len(later[4:]))
         assert "query" in later[-1]
         with Client(address) as client:
-            found = {q.id: q.uid for q in client.queries()}
-            assert found == {**uids, "c": found["c"]}, "nothing was created or deleted a second time"
+            running = {q.id: q.uid for q in client.queries()}
+            assert running == {**uids, "c": running["c"]}, "nothing was created or deleted a second time"
         while scrape(port)['ajoin_control_requests_total{outcome="done"}'] < 1:  # counted after the reply is written
             time.sleep(0.05)
         assert scrape(port)["ajoin_control_up"] == 1

@@ -142,9 +142,9 @@ def test_queries_may_share_a_topic(broker, topic):
     again.write("q1", 2, rows(*range(20, 25)))
     again.close()
     two.close()
-    found = broker.messages(t)
-    assert sorted(json.loads(m.value)["a.n"] for m in found) == [1, 2, *range(10, 15), *range(20, 25)]
-    keyed = [m for m in found if m.key is not None]
+    messages = broker.messages(t)
+    assert sorted(json.loads(m.value)["a.n"] for m in messages) == [1, 2, *range(10, 15), *range(20, 25)]
+    keyed = [m for m in messages if m.key is not None]
     assert {m.partition for m in keyed} == {0, 1}
     assert all(m.key.decode() == str(json.loads(m.value)["a.n"]) for m in keyed)
 
@@ -155,8 +155,8 @@ def test_at_least_once_needs_no_transactions_and_keeps_the_headers(broker, names
         out = sink(broker, guarantee="at-least-once", topic="plain.{query}")
         out.write(id, 4, rows(1, 2))
         out.close()
-    found = broker.messages(f"plain.{id}")
-    places = [tuple(int(dict(m.headers)[h]) for h in ("ajoin.epoch", "ajoin.sequence")) for m in found]
+    messages = broker.messages(f"plain.{id}")
+    places = [tuple(int(dict(m.headers)[h]) for h in ("ajoin.epoch", "ajoin.sequence")) for m in messages]
     assert places == [(4, 0), (4, 1)] * 2, "a reader can tell which ones are repeated"
 
 
@@ -164,10 +164,10 @@ def test_large_results_are_cut_and_rows_that_never_fit_refused(broker, names):
     id = names("query")
     out = sink(broker, format="arrow", max_message_bytes=5_000)
     out.write(id, 1, rows(*range(1_000)))
-    found = broker.messages(f"ajoin.{id}")
-    assert len(found) > 4
-    assert all(len(m.value) <= 5_000 for m in found)
-    tables = [pa.ipc.open_stream(m.value).read_all() for m in found]
+    messages = broker.messages(f"ajoin.{id}")
+    assert len(messages) > 4
+    assert all(len(m.value) <= 5_000 for m in messages)
+    tables = [pa.ipc.open_stream(m.value).read_all() for m in messages]
     assert pa.concat_tables(tables)["a.n"].to_pylist() == list(range(1_000))
     out.close()
     wide = pa.table({"text": ["x" * 2_000]})

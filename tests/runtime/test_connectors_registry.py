@@ -36,6 +36,12 @@ def test_every_source_can_be_opened_and_starts_empty(kind, tmp_path):
     check_options(spec, SCHEMA)
     source: Source = make_source(spec, SCHEMA, tmp_path / "state")
     assert source.reads(source.initial(), source.initial()) == []
+    source.trim([source.initial()])
+    assert source.may_read_ahead is (kind != "push")
+    if kind != "push":
+        with pytest.raises(InvalidRequest, match="stream 'S' reads from its own source") as refused:
+            source.pushable("S")
+        assert refused.value.reason == "NOT_A_PUSH_STREAM"
 
 
 @pytest.mark.parametrize("kind", sorted(SINKS))

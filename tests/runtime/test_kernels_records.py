@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from kafka.errors import KafkaError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from runtime.connectors.kafka.batches import Batch, Packed, _Batches, join, packed
+from runtime.connectors.kafka.packed import PackedMessages, join_messages
+from runtime.connectors.kafka.whole_batches import Batch, _Batches, packed
 from runtime.kernels.records import object_lines, unpack
 
 some_bytes = st.none() | st.binary(max_size=40) | st.integers(0, 300).map(lambda n: b"x" * n)
@@ -67,7 +68,7 @@ values = st.lists(
 
 @given(values)
 def test_lines_are_made_only_of_what_looks_like_objects(given_values):
-    whole = Packed.of(given_values, range(len(given_values)))
+    whole = PackedMessages.of(given_values, range(len(given_values)))
     good = all(v and v[:1] == b"{" and v[-1:] == b"}" and len(v) > 1 and b"\n" not in v for v in given_values)
     expected = b"\n".join(v or b"" for v in given_values) if good and given_values else None
     assert whole.object_lines() == expected
@@ -79,10 +80,10 @@ def test_lines_are_made_only_of_what_looks_like_objects(given_values):
 def test_parts_are_joined_and_cut_by_offset(parts, start, end):
     at, pieces = 0, []
     for part in parts:
-        pieces.append(Packed.of(part, range(at, at + len(part))))
+        pieces.append(PackedMessages.of(part, range(at, at + len(part))))
         at += len(part)
     flat = [v for part in parts for v in part]
-    whole = join(pieces)
+    whole = join_messages(pieces)
     assert list(whole) == flat and whole.offsets.tolist() == list(range(len(flat)))
     assert list(whole.between(start, end)) == [v for i, v in enumerate(flat) if start <= i < end]
 
@@ -96,8 +97,8 @@ def test_ordinary_records_and_batches_keep_their_order():
     """Old formats come record by record, and may stand between batches."""
     batch = DefaultRecordBatch(built([(0, None, b"a", []), (0, None, b"b", [])]))
     polled = [Polled(b"x", -2), Polled(None, -1), Polled(Batch(batch), 1), Polled(b"y", 2)]
-    assert list(join(list(packed(polled, -1, 2)))) == [None, b"a", b"b"]
-    assert list(join(list(packed(polled, 1, 99)))) == [b"b", b"y"]
+    assert list(join_messages(list(packed(polled, -1, 2)))) == [None, b"a", b"b"]
+    assert list(join_messages(list(packed(polled, 1, 99)))) == [b"b", b"y"]
 
 
 def test_transaction_markers_and_old_formats_are_left_to_the_library():

@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,11 +61,12 @@ def library() -> Any:
 
     It reports every failed attempt to connect as an error of its own; the connectors say once what matters.
     """
-    loaded = import_module("kafka")
+    import kafka  # type: ignore[import-untyped]
+
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
-    return loaded
+    return kafka
 
 
 def can_check_crcs() -> bool:

@@ -30,7 +30,7 @@ from optimizer.model.types import StreamSchema
 from runtime.connectors.base import DeadLetter, Loaded, arrow_schema
 from runtime.connectors.decode import conform_table, decode_rows
 from runtime.connectors.formats import parse_json_lines
-from runtime.connectors.kafka.batches import Packed
+from runtime.connectors.kafka.packed import PackedMessages
 from runtime.connectors.values import dead_letter
 
 FORMATS = ("json", "arrow")
@@ -80,7 +80,7 @@ def _json(values: Sequence[bytes | None], offsets: Sequence[int], schema: Stream
 
 
 def _fast_json(values: Sequence[bytes | None], schema: StreamSchema) -> pa.Table | None:
-    packed = values if isinstance(values, Packed) else Packed.of(values, range(len(values)))
+    packed = values if isinstance(values, PackedMessages) else PackedMessages.of(values, range(len(values)))
     data = packed.object_lines()
     if data is None or (b"null" in data and _BARE_NULL.search(data)):
         return None

@@ -18,9 +18,10 @@ from typing import Any
 from optimizer.errors import FailedPrecondition
 from optimizer.model.types import StreamSchema
 from runtime.connectors.base import DeadLetter, Loaded, arrow_schema
-from runtime.connectors.kafka.batches import Packed, batch_consumer, join, packed
 from runtime.connectors.kafka.connection import Connection, explain, failures, library
 from runtime.connectors.kafka.messages import decode_messages, join_loaded
+from runtime.connectors.kafka.packed import PackedMessages, join_messages
+from runtime.connectors.kafka.whole_batches import batch_consumer, packed
 from runtime.connectors.values import dead_letter
 
 _POLL_MS = 250
@@ -57,7 +58,7 @@ class KafkaRead:
         for piece in self.pieces:
             taken = fetch(self.connection, self.topic, piece, self.timeout_ms)
             place = f"{self.topic} partition {piece.partition}"
-            messages = join(taken.parts)
+            messages = join_messages(taken.parts)
             loaded = decode_messages(self.format, messages, messages.offsets.tolist(), schema, place)
             parts.append(Loaded(loaded.table, taken.gaps + loaded.dead))
         return join_loaded(parts, schema)
@@ -68,7 +69,7 @@ class Taken:
     """What has been fetched of a piece; everything before `at` is settled."""
 
     at: int
-    parts: list[Packed] = field(default_factory=list)
+    parts: list[PackedMessages] = field(default_factory=list)
     gaps: list[DeadLetter] = field(default_factory=list)
 
 

@@ -215,12 +215,12 @@ def _within(seconds: float, call: Callable[[], None]) -> None:
 
 def written_since(connection: Connection, topic: str, query_id: str, epoch: int, timeout_ms: int) -> Written:
     """What the topic holds of this query from `epoch` on."""
-    found: Written = set()
+    written: Written = set()
     with consumer(connection, timeout_ms) as client:
         place = library().TopicPartition
         partitions = [place(topic, p) for p in sorted(client.partitions_for_topic(topic) or ())]
         if not partitions:
-            return found
+            return written
         first = client.beginning_offsets(partitions, timeout_ms=timeout_ms)
         ends = client.end_offsets(partitions, timeout_ms=timeout_ms)
         for at in partitions:
@@ -228,11 +228,11 @@ def written_since(connection: Connection, topic: str, query_id: str, epoch: int,
             while start > first[at] and back <= _TAIL_LIMIT:
                 start = max(first[at], ends[at] - back)
                 mine = _signs(_read(client, at, start, ends[at], timeout_ms), query_id)
-                found |= mine
+                written |= mine
                 if any(e < epoch for e, _ in mine):
                     break
                 back *= 8
-    return {x for x in found if x[0] >= epoch}
+    return {x for x in written if x[0] >= epoch}
 
 
 def _signs(records: Sequence[Any], query_id: str) -> Written:

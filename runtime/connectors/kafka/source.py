@@ -26,7 +26,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +168,7 @@ class KafkaSource(Source):
 
     def _starts(self, client: Any, topic: Topic) -> dict[int, int]:
         start, name = self._config.start, self._config.topic
-        spec = _spec()
+        spec = library().OffsetSpec
         first = ask(client, name, topic.partitions, spec.EARLIEST)
         if start.kind == "earliest":
             return first
@@ -177,9 +176,9 @@ class KafkaSource(Source):
         if start.kind == "latest":
             return end
         if start.kind == "time":
-            found = ask(client, name, topic.partitions, start.time_ms)
+            at_time = ask(client, name, topic.partitions, start.time_ms)
             # -1: no message is that young, so the stream starts with the next one
-            return {p: offset if offset >= 0 else end[p] for p, offset in found.items()}
+            return {p: offset if offset >= 0 else end[p] for p, offset in at_time.items()}
         for p, offset in start.offsets:
             if p not in end or not first[p] <= offset <= end[p]:
                 has = f"it holds {first[p]} to {end[p]}" if p in end else "there is no such partition"
@@ -201,7 +200,7 @@ class KafkaSource(Source):
                 topic = describe(client, c.topic)
                 if topic is None:
                     return self._later(start, now_ms, f"there is no topic {c.topic!r}")
-                ends = ask(client, c.topic, topic.partitions, _spec().LATEST)
+                ends = ask(client, c.topic, topic.partitions, library().OffsetSpec.LATEST)
         except failures() as failure:
             return self._later(start, now_ms, explain(failure, c.connection).message)
         if self._pause_ms:
@@ -265,26 +264,23 @@ class KafkaSource(Source):
 
 def describe(client: Any, name: str) -> Topic | None:
     """None when there is no such topic."""
-    (found,) = client.describe_topics([name])
-    if found["error_code"] == _UNKNOWN_TOPIC:
+    (topic,) = client.describe_topics([name])
+    if topic["error_code"] == _UNKNOWN_TOPIC:
         return None
-    if found["error_code"]:
-        raise library().errors.for_code(found["error_code"])(name)
-    led = sorted(p["partition_index"] for p in found["partitions"] if p["leader_id"] >= 0)
-    return Topic(found["topic_id"] or "", tuple(led))
+    if topic["error_code"]:
+        raise library().errors.for_code(topic["error_code"])(name)
+    led = sorted(p["partition_index"] for p in topic["partitions"] if p["leader_id"] >= 0)
+    return Topic(topic["topic_id"] or "", tuple(led))
 
 
 def ask(client: Any, topic: str, partitions: Sequence[int], what: Any) -> dict[int, int]:
     """One offset per partition: first, last stable, or the first at or after a time (-1: none)."""
     if not partitions:
         return {}
-    committed = import_module("kafka.protocol.consumer").IsolationLevel.READ_COMMITTED
-    place = library().TopicPartition
-    found = client.list_partition_offsets(
-        {place(topic, p): what for p in partitions}, isolation_level=committed, timeout_ms=_ASK_MS
+    kafka = library()
+    answers = client.list_partition_offsets(
+        {kafka.TopicPartition(topic, p): what for p in partitions},
+        isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+        timeout_ms=_ASK_MS,
     )
-    return {tp.partition: answer.offset for tp, answer in found.items()}
-
-
-def _spec() -> Any:
-    return import_module("kafka.protocol.consumer").OffsetSpec
+    return {at.partition: answer.offset for at, answer in answers.items()}

@@ -1,98 +1,44 @@
-"""Messages a batch at a time: what the brokers send is a batch of records, and stays one until its values are parsed.
+"""Whole batches of records out of kafka-python's consumer: the one place that uses parts of it that are not public.
 
-kafka-python makes a Python object of every record, which costs more than fetching, decompressing and parsing it.
-Here its fetcher is given whole batches instead: a batch appears as one record whose value is a `Batch`, and a kernel
-finds the values inside (runtime.kernels.records). What is decided per batch stays with the library: fetching,
-checksums, compression, transaction markers, aborted transactions, positions.
+Brokers send batches of records. The public way, `KafkaConsumer.poll`, makes a Python object of every record: some
+50,000 a second on a core, which is more work than fetching, decompressing and parsing them together. A kernel
+(runtime.kernels.records) finds the values inside a batch a thousand times as fast, but no public call hands out the
+batch. So the consumer's fetcher is given another class for its `PartitionRecords`, under which a batch appears as one
+record whose value is a `Batch`. What is decided per batch stays with the library: fetching, checksums, compression,
+transaction markers, aborted transactions, positions.
 
-That uses an inner class of the library. If it does not look as expected (another version), or a batch is of an old
-format, ordinary records come and are packed here; the reader sees no difference.
+If the library does not look as expected (another version), it is left alone and says so once in the log; records then
+come one by one and are packed here, with the same outcome. tests/kafka/test_batches.py fails in that case, so that the
+loss of speed is noticed. Batches of old formats always come record by record.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from runtime.connectors.kafka.connection import Connection, borrow, library, new_consumer
-from runtime.kernels.records import object_lines, unpack
-
-I64 = npt.NDArray[np.int64]
+from runtime.connectors.kafka.packed import PackedMessages
+from runtime.kernels.records import unpack
 
 _EXPECTED = ["self", "tp", "records", "key_deserializer", "value_deserializer"]
 _MAGIC = 2
+_LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Packed(Sequence[bytes | None]):
-    """Messages in one piece of memory: `data[starts[i] : starts[i] + lengths[i]]`, length -1 without a value."""
-
-    data: npt.NDArray[np.uint8]
-    offsets: I64
-    starts: I64
-    lengths: I64
-
-    @staticmethod
-    def of(values: Sequence[bytes | None], offsets: Iterable[int]) -> Packed:
-        lengths = np.array([-1 if v is None else len(v) for v in values], np.int64)
-        ends = np.cumsum(np.maximum(lengths, 0))
-        data = np.frombuffer(bytearray(b"".join(v or b"" for v in values)), np.uint8)
-        return Packed(data, np.array(list(offsets), np.int64), ends - np.maximum(lengths, 0), lengths)
-
-    def between(self, start: int, end: int) -> Packed:
-        """Those with offsets in [start, end)."""
-        if not len(self) or (self.offsets[0] >= start and self.offsets[-1] < end):
-            return self
-        keep = (self.offsets >= start) & (self.offsets < end)
-        return Packed(self.data, self.offsets[keep], self.starts[keep], self.lengths[keep])
-
-    def object_lines(self) -> bytes | None:
-        """One value a line, if every value looks like a JSON object and holds no line break."""
-        found = object_lines(self.data, self.starts, self.lengths)
-        return found[:-1].tobytes() if len(found) else None
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    @overload
-    def __getitem__(self, i: int) -> bytes | None: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[bytes | None]: ...
-    def __getitem__(self, i: int | slice) -> bytes | list[bytes | None] | None:
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        if self.lengths[i] < 0:
-            return None
-        return self.data[self.starts[i] : self.starts[i] + self.lengths[i]].tobytes()
-
-
-def join(parts: Sequence[Packed]) -> Packed:
-    if len(parts) == 1:
-        return parts[0]
-    shift = np.cumsum([0, *(len(p.data) for p in parts)])
-    none = np.empty(0, np.int64)
-    return Packed(
-        np.concatenate([p.data for p in parts] or [np.empty(0, np.uint8)]),
-        np.concatenate([p.offsets for p in parts] or [none]),
-        np.concatenate([p.starts + at for p, at in zip(parts, shift, strict=False)] or [none]),
-        np.concatenate([p.lengths for p in parts] or [none]),
-    )
-
-
-def packed(records: Sequence[Any], start: int, end: int) -> Iterator[Packed]:
+def packed(records: Sequence[Any], start: int, end: int) -> Iterator[PackedMessages]:
     """What a poll gave, cut to offsets [start, end). Batches that lie behind the end are not even unpacked."""
     for whole, group in groupby(records, key=lambda r: isinstance(r.value, Batch)):
         if not whole:
             alone = list(group)
-            yield Packed.of([r.value for r in alone], [r.offset for r in alone]).between(start, end)
+            yield PackedMessages.of([r.value for r in alone], [r.offset for r in alone]).between(start, end)
             continue
         for record in group:
             if record.value.first < end:
@@ -114,14 +60,14 @@ class Batch:
     def __len__(self) -> int:
         return int(self._batch.size_in_bytes)
 
-    def unpack(self) -> Packed:
+    def unpack(self) -> PackedMessages:
         batch = self._batch
         batch._maybe_uncompress()
         data = np.frombuffer(batch._buffer, np.uint8)
         deltas, starts, lengths, end = unpack(data, batch._pos, batch.records_count)
         if end != len(data):
             raise library().errors.CorruptRecordError(f"the batch at offset {self.first} is damaged")
-        return Packed(data, deltas + self.first, starts, lengths)
+        return PackedMessages(data, deltas + self.first, starts, lengths)
 
 
 # -- inside the library's fetcher ---------------------------------------------------------------------------------
@@ -139,9 +85,16 @@ def by_batch(client: Any) -> Any:
     fetcher = getattr(client, "_fetcher", None)
     own = getattr(type(fetcher), "PartitionRecords", None)
     unpacking = getattr(own, "_unpack_records", None)
-    if own is not None and unpacking is not None and list(inspect.signature(unpacking).parameters) == _EXPECTED:
+    if own is None or unpacking is None or list(inspect.signature(unpacking).parameters) != _EXPECTED:
+        _warn_once(library().__version__)
+    else:
         fetcher.PartitionRecords = _by_batch(own)  # type: ignore[union-attr]
     return client
+
+
+@cache
+def _warn_once(version: str) -> None:
+    _LOG.warning("kafka-python %s hands out no whole batches: messages are read one by one, which is slower", version)
 
 
 @cache
