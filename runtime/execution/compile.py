@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from optimizer.model import expressions as ex
 from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
-from optimizer.model.query import ROWS, Window
+from optimizer.model.query import ROWS
 from optimizer.model.types import StreamSchema
+from optimizer.model.windows import Window
 from runtime.columns.predicate_index import Selection
 from runtime.execution.physical import (
     IndexKey,
@@ -106,7 +107,7 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
             )
         )
     kept = tuple(c.name for c in schema.columns if c.name in columns)
-    return SourceSpec(schema, kept, tuple(sorted(shapes)), tuple(views))
+    return SourceSpec(schema, kept, tuple(sorted(shapes, key=_by_length)), tuple(views))
 
 
 def _join(
@@ -136,11 +137,16 @@ def _join(
         plan.words(node.group),
         _side(node.left, side_key(node, True)),
         _side(node.right, side_key(node, False)),
-        tuple((shape, slots(tuple(uids))) for shape, uids in sorted(shapes.items())),
+        tuple((shape, slots(tuple(uids))) for shape, uids in sorted(shapes.items(), key=lambda s: _by_length(s[0]))),
         slots(users),
         outputs,
         sinks,
     )
+
+
+def _by_length(window: Window) -> tuple[int, str]:
+    """A fixed order for windows of any kind."""
+    return window.length_ms, window.sql
 
 
 def _side(node: Node, key: OutputKey) -> SideSpec:

@@ -21,8 +21,9 @@ from functools import cached_property
 
 from optimizer.model import expressions as ex
 from optimizer.model.plan import Leaf
-from optimizer.model.query import Output, Window
+from optimizer.model.query import Output
 from optimizer.model.types import ColumnType, StreamSchema
+from optimizer.model.windows import Window
 from runtime.columns.predicate_index import Selection
 from runtime.execution.packed import Packed
 

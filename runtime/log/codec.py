@@ -14,6 +14,7 @@ from typing import Any
 from optimizer.errors import InternalError
 from optimizer.model import expressions, plan, query, types
 from optimizer.model.types import ColumnType
+from runtime.windows.registry import KINDS
 
 _CLASSES: dict[str, type] = {}
 _FIELDS: dict[type, tuple[str, ...]] = {}
@@ -29,7 +30,7 @@ def register(*classes: type) -> None:
 
 
 register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
-register(query.Window, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
+register(*KINDS, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
 register(
     expressions.ColumnRef,
     expressions.Literal,

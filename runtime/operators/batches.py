@@ -24,6 +24,7 @@ from runtime.operators.combinations import Combinations, Part
 from runtime.operators.inputs import joined_up
 from runtime.results.factorized import BOUNDS, Layout
 from runtime.results.segment import SegmentWriter
+from runtime.windows.registry import logic_of
 
 TOGETHER = 1 << 15
 ALONE = 1 << 12
@@ -62,7 +63,7 @@ class Batches:
     def _make(self, parts: list[tuple[SinkSpec, Part, Starts]]) -> None:
         first = parts[0][0]
         start = joined_up([starts for _, _, starts in parts])
-        end = joined_up([starts + sink.window.size_ms for sink, _, starts in parts])
+        end = joined_up([logic_of(sink.window).ends(starts) for sink, _, starts in parts])
         bounds = dict(zip(BOUNDS, (start, end), strict=True))
         if len(parts) == 1:
             self._writer.append(first.uid, _batch(first, parts[0][1], bounds))

@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.plan import Leaf
-from optimizer.model.query import Window
+from optimizer.model.windows import Window
 from runtime.columns.column import ColumnData
 from runtime.columns.querysets import Words, has
 from runtime.kernels import sets as sets_kernel
-from runtime.kernels.expand import unroll
 from runtime.kernels.fetch import fetch
-from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, LeafRows, chosen_of
+from runtime.windows.registry import logic_of
 
 MOST_MEMBERS = 1 << 24
 """(Combination, query) pairs whose rows are held at a time: 64 MB."""
@@ -102,16 +101,16 @@ class Combinations:
     def windows(self, rows: Rows, window: Window, active_from: int | None) -> tuple[Rows, npt.NDArray[np.int64]]:
         """(rows, window starts): every row once per window that holds it.
 
-        A row of a tumbling query is in exactly one window: query sets already say that it is in one that counts.
+        Where windows do not overlap, a row is in exactly one: query sets already say that it is in one that counts.
         """
-        if window.tumbling:
+        logic = logic_of(window)
+        if not logic.overlapping:
             starts = self._starts.get(window)
             if starts is None:
-                starts = self._starts[window] = self._lo // window.advance_ms * window.advance_ms
+                starts = self._starts[window] = logic.starts(self._lo)
             return rows, starts if rows is self._all else fetch(starts, rows)
-        first, last = window_range(self._lo[rows], self._hi[rows], window.size_ms, window.advance_ms, active_from)
-        which, k = unroll(first, np.maximum(last + 1, first))
-        return rows[which], k * window.advance_ms
+        which, starts = logic.holding(self._lo[rows], self._hi[rows], active_from).unrolled()
+        return rows[which], starts
 
     @property
     def shared(self) -> bool:

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from runtime.columns.querysets import Words, bitset, has
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.kernels.expand import unroll
-from runtime.kernels.slices import window_range
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.matches import Match, Side
+from runtime.windows.registry import logic_of
 
 BLOCK = 1 << 22
 """Numbers (lists x queries) held at a time."""
@@ -76,11 +76,10 @@ class CountOperator:
             for s, sink in enumerate(sinks):
                 times = left[l_at, s] * right[r_at, s] * has(chosen.sets, sink.slot)
                 some = np.flatnonzero(times)
-                w = sink.window
-                first, last = window_range(chosen.lo[some], chosen.hi[some], w.size_ms, w.advance_ms, sink.active_from)
-                which, k = unroll(first, np.maximum(last + 1, first))
+                held = logic_of(sink.window).holding(chosen.lo[some], chosen.hi[some], sink.active_from)
+                which, starts = held.unrolled()
                 if len(which):
-                    self.tally.add(sink.uid, k * w.advance_ms, times[some][which])
+                    self.tally.add(sink.uid, starts, times[some][which])
 
     def flush(self) -> None:
         """Nothing is held back."""

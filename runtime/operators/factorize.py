@@ -29,11 +29,12 @@ from runtime.columns.querysets import Words, bitset, has, widen
 from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec, source_sides
 from runtime.kernels.expand import carry, unroll
 from runtime.kernels.sets import some
-from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, gather
 from runtime.operators.matches import Match, Side, chunks
 from runtime.results.factorized import BOUNDS, Layout, list_array
 from runtime.results.segment import SegmentWriter
+from runtime.windows.base import Holding
+from runtime.windows.registry import logic_of
 
 FLUSH = 1 << 18
 """Items in lists collected before anything is fetched."""
@@ -192,19 +193,17 @@ class FactorOperator:
         cost = _cost(lists)
         for sink in self.spec.sinks:
             rows = np.flatnonzero(has(sets, sink.slot))
-            first, last = window_range(
-                lo[rows], hi[rows], sink.window.size_ms, sink.window.advance_ms, sink.active_from
-            )
-            inside = last >= first
-            rows, first, last = rows[inside], first[inside], last[inside]
-            batch = np.cumsum(cost[rows] * (last - first + 1)) // FLUSH
+            held = logic_of(sink.window).holding(lo[rows], hi[rows], sink.active_from)
+            inside = np.flatnonzero(held.counts)
+            rows, held = rows[inside], held.take(inside)
+            batch = np.cumsum(cost[rows] * held.counts) // FLUSH
             for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(batch)) + 1):
                 if len(part):
                     mine = {leaf: x.take(rows[part]) for leaf, x in lists.items()}
-                    self._deliver(sink, mine, first[part], last[part])
+                    self._deliver(sink, mine, held.take(part))
 
-    def _deliver(self, sink: SinkSpec, lists: Factors, first: Ints, last: Ints) -> None:
-        n = len(first)
+    def _deliver(self, sink: SinkSpec, lists: Factors, held: Holding) -> None:
+        n = len(held.counts)
         kept = {leaf: self._with_bit(sink, leaf, lists[leaf]) for _, leaf in sink.leaves}
         counts = {leaf: np.bincount(which, minlength=n) for leaf, (which, _, _) in kept.items()}
         full = np.flatnonzero(np.all([c > 0 for c in counts.values()], axis=0))
@@ -213,9 +212,8 @@ class FactorOperator:
         begin = {leaf: (np.cumsum(c) - c)[full] for leaf, c in counts.items()}
         end = {leaf: begin[leaf] + c[full] for leaf, c in counts.items()}
         row = _cut(begin, end)
-        which, k = unroll(first[full][row], last[full][row] + 1)
-        start = k * sink.window.advance_ms
-        bounds = dict(zip(BOUNDS, (start, start + sink.window.size_ms), strict=True))
+        which, starts = held.take(full[row]).unrolled()
+        bounds = dict(zip(BOUNDS, (starts, logic_of(sink.window).ends(starts)), strict=True))
         layout = Layout.of([alias for alias, _ in sink.leaves], sink.outputs)
         arrays, total = [], np.ones(len(which), np.int64)
         leaves = dict(sink.leaves)

@@ -37,6 +37,7 @@ from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Match, Side, combinations, laid_out, pieces
 from runtime.operators.sink import Sinks
 from runtime.results.segment import Delivered, SegmentWriter
+from runtime.windows.registry import JoinWindows
 
 END = np.int64(np.iinfo(np.int32).max)
 
@@ -125,18 +126,14 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:
     users = bitset(spec.users, spec.words)
-    sizes = np.array([w.size_ms for w, _ in spec.shapes], np.int64)
-    advances = np.array([w.advance_ms for w, _ in spec.shapes], np.int64)
-    shape_sets = np.stack([bitset(slots, spec.words) for _, slots in spec.shapes])
-    longest = int(sizes.max())
+    windows = JoinWindows(spec.shapes, spec.words)
     for l, partners in _meetings(shared, spec, task):
         l_from, l_to, first, end = _deal(l, task)
         if first >= end:
             continue
         for r in partners:
-            lo, hi = min(l.max_lo, r.max_lo), max(l.min_hi, r.min_hi)
-            if hi > lo and lo + longest <= hi:
-                continue  # even the closest slices of the two buckets are further apart than any window is long
+            if windows.apart(min(l.max_lo, r.max_lo), max(l.min_hi, r.min_hi)):
+                continue  # even the closest slices of the two buckets share no window
             words = min(l.sets.shape[1], r.sets.shape[1], spec.words)
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
@@ -144,7 +141,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Mat
             le, re, sets = intersect(
                 l.index.hashes, l.index.lo, l.index.hi, l.index.query_sets, first, end,
                 r.index.hashes, r.index.lo, r.index.hi, r.index.query_sets, r.first, r.end,
-                alive, sizes, advances, shape_sets,
+                alive, windows.sizes, windows.advances, windows.sets,
             )  # fmt: skip
             if not len(le):
                 continue

@@ -24,21 +24,23 @@ import pyarrow as pa
 from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
 from optimizer.model.types import StreamSchema
+from optimizer.model.windows import Window
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import Origin, SourceRef, ViewRef
 from runtime.buckets.views import Arrays, put_column, put_times, put_view
 from runtime.columns.column import ColumnData, from_arrow
 from runtime.columns.predicate_index import PredicateIndex
-from runtime.columns.querysets import Words
+from runtime.columns.querysets import Words, bitset
 from runtime.connectors.base import DeadLetter, Read
 from runtime.execution.packed import Packed
 from runtime.execution.physical import SourceSpec, ViewSpec
 from runtime.kernels.csr import hash_order
 from runtime.kernels.fetch import fetch
 from runtime.kernels.sets import pick, some
-from runtime.kernels.slices import slice_starts
 from runtime.operators.keys import key_hashes
+from runtime.windows.base import WindowLogic
+from runtime.windows.registry import logic_of, slice_starts
 
 TIME_LIMIT = 1 << 60
 """Event times beyond this (36 million years) would overflow window arithmetic; they are dead letters."""
@@ -203,9 +205,7 @@ class _Builder:
         kept = np.flatnonzero(wanted)
         if not len(kept):
             return None
-        sizes = np.array([w.size_ms for w in spec.shapes], np.int64)
-        advances = np.array([w.advance_ms for w in spec.shapes], np.int64)
-        slices = slice_starts(self.times if len(kept) == n else self.times[kept], sizes, advances)
+        slices = slice_starts(spec.shapes, self.times if len(kept) == n else self.times[kept])
         order = self._primary_order(kept, slices)
         if order is not None:
             kept, slices = fetch(kept, order), fetch(slices, order)
@@ -265,10 +265,10 @@ class _Builder:
 
     def _query_sets(self, view: ViewSpec) -> Words:
         sets = _compiled(self.shared.key, view).query_sets(self.column, len(self.times))
-        for window_size, advance, active_from, slots in _time_classes(view):
+        for window, active_from, slots in _time_classes(view):
             outside = np.zeros(len(self.times), bool)
-            if advance > window_size:
-                outside |= self.times % advance >= window_size
+            if window is not None:
+                outside |= window.outside(self.times)
             if active_from is not None:
                 outside |= self.times < active_from
             if outside.any():
@@ -295,13 +295,14 @@ def _compiled(key: str, view: ViewSpec) -> PredicateIndex:
     return found
 
 
-def _time_classes(view: ViewSpec) -> list[tuple[int, int, int | None, Words]]:
-    """Queries that treat time alike are handled together: (size, advance, active_from, bitset)."""
-    classes: dict[tuple[int, int, int | None], Words] = {}
+def _time_classes(view: ViewSpec) -> list[tuple[WindowLogic | None, int | None, Words]]:
+    """Queries that treat time alike are handled together: (windows if they have gaps, active_from, bitset)."""
+    classes: dict[tuple[Window | None, int | None], list[int]] = {}
     for slot, window, active_from in view.windows:
-        if window.advance_ms <= window.size_ms and active_from is None:
-            continue
-        size, advance = (0, 0) if window.advance_ms <= window.size_ms else (window.size_ms, window.advance_ms)
-        words = classes.setdefault((size, advance, active_from), np.zeros(view.words, np.uint64))
-        words[slot >> 6] |= np.uint64(1 << (slot & 63))
-    return [(size, advance, active, words) for (size, advance, active), words in classes.items()]
+        gaps = window if logic_of(window).gaps else None
+        if gaps is not None or active_from is not None:
+            classes.setdefault((gaps, active_from), []).append(slot)
+    return [
+        (None if window is None else logic_of(window), active_from, bitset(slots, view.words))
+        for (window, active_from), slots in classes.items()
+    ]
