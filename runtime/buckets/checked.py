@@ -59,7 +59,7 @@ class Placed(NamedTuple):
 
 
 class Checked(Mapping[str, npt.NDArray[Any]]):
-    """The arrays of one bucket by name. Looking whether there is one, or how large, touches no data."""
+    """The arrays of one bucket by name. Asking whether there is one, or how large, touches no data."""
 
     __slots__ = ("_data", "_name", "_places", "_seen", "_soon")
 
@@ -74,10 +74,10 @@ class Checked(Mapping[str, npt.NDArray[Any]]):
         self._seen: dict[str, npt.NDArray[Any]] = {}
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
-        found = self._seen.get(key)
-        if found is None:
-            found = self._seen[key] = self._checked(key, self._places[key])
-        return found
+        array = self._seen.get(key)
+        if array is None:
+            array = self._seen[key] = self._checked(key, self._places[key])
+        return array
 
     def _checked(self, key: str, place: Placed) -> npt.NDArray[Any]:
         if not place.items:

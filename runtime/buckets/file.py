@@ -26,21 +26,20 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from optimizer.errors import InternalError
-from runtime.buckets.checked import Checked, Placed, checksum, damaged
+from runtime.buckets.checked import Checked, Checksum, Placed, checksum, damaged
 from runtime.crashpoints import reach
 
-MAGIC = b"AJBUCK02"
+MAGIC = b"AJBUCK03"
 _PREFIX = 24
 _ALIGN = 64
 _CHUNK = 1 << 20
 
 
 class BucketFile:
-    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` is room for what a reader made of
-    them and wants to find again while the file stays open."""
+    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` holds what readers decoded from
+    them, for as long as the file stays open."""
 
     __slots__ = ("arrays", "derived", "meta", "name")
 
@@ -159,12 +158,12 @@ def verify(path: Path) -> None:
 
             _, places = _directory(path.name, os.fstat(f.fileno()).st_size, take)
             for name, place in places.items():
-                found, left = xxhash.xxh3_64(), place.nbytes
+                actual, left = Checksum(), place.nbytes
                 f.seek(place.at)
                 while left and (piece := f.read(min(left, _CHUNK))):
-                    found.update(piece)
+                    actual.update(piece)
                     left -= len(piece)
-                if found.intdigest() != place.checksum:
+                if actual.digest() != place.checksum:
                     raise damaged(path.name, f"the checksum of array {name!r} does not match")
     except OSError as e:
         raise unreadable(path.name, e) from e

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.model.plan import Leaf
-from runtime.execution.physical import IndexKey, OutputKey
+from optimizer.model.types import ColumnType
+
+IndexKey = tuple[tuple[str, ColumnType], ...]
+"""Columns of one source view, in the order in which they are hashed."""
+
+OutputKey = tuple[tuple[Leaf, str, ColumnType], ...]
+"""The same for a joined bucket, whose columns come from several leaves."""
 
 
 @dataclass(frozen=True, slots=True)

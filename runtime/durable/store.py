@@ -13,14 +13,12 @@ from typing import Any
 
 from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, read, verify
-from runtime.buckets.store import BucketStore
+from runtime.buckets.store import NO_FILE, BucketStore, Opened
 from runtime.durable.shelf import Shelf, tier_at
 from runtime.exchange.by_value import ValueStore
 from runtime.execution.executor import Broadcast
 
 _ATTEMPTS = 3
-_NOWHERE = (-1, -1, -1)
-"""The identity of no file: as soon as there is one, it is opened instead."""
 _OPEN_SHARE = 8
 
 
@@ -32,7 +30,7 @@ class _Tiers(BucketStore):
     def open(self, name: str) -> BucketFile:
         cached = self._open.get(name)
         if cached is not None and not (self.directory / name).exists():
-            return cached[1]  # evicted meanwhile: buckets never change, so what is open is as good
+            return cached.file  # evicted meanwhile: buckets never change, so what is open is as good
         for _ in range(_ATTEMPTS):
             try:
                 return super().open(name)
@@ -58,7 +56,7 @@ class _Tiers(BucketStore):
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
-        self._keep(name, _NOWHERE, found)
+        self._open.put(name, Opened(NO_FILE, found))  # as soon as there is a file of that name, it is opened instead
         return found
 
     def _is_gone(self, name: str) -> bool:
@@ -99,7 +97,7 @@ class TieredValueStore(_Tiers, ValueStore):
         ValueStore.__init__(self, shelf.directory, broadcast)
         self.shelf = shelf
         if shelf.bound is not None:
-            self._most = shelf.bound // _OPEN_SHARE
+            self._open.most_weight = shelf.bound // _OPEN_SHARE
 
     def _bytes(self, name: str) -> bytes:
         if not (self.directory / name).exists():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from optimizer.model.plan import changelog_set
-from runtime.buckets.refs import JoinedRef, SourceRef, ViewRef
+from runtime.buckets.refs import JoinedRef, OutputKey, SourceRef, ViewRef
 from runtime.buckets.store import BucketStore
 from runtime.columns.querysets import bitset
 from runtime.connectors.base import DeadLetter, Source
@@ -29,10 +29,11 @@ from runtime.control.state import State
 from runtime.crashpoints import reach
 from runtime.engine.source_stage import SourceStage
 from runtime.execution.executor import Executor
-from runtime.execution.physical import JoinSpec, OutputKey, Physical, SideSpec
+from runtime.execution.physical import JoinSpec, Physical, SideSpec
 from runtime.execution.transition import Transition, plan_transition
+from runtime.operators.floors import Floor
 from runtime.operators.inputs import Directory
-from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
+from runtime.operators.join import InputBucket, JoinInputs, JoinReport, JoinShared, JoinTask, OutputBucket, run_join
 from runtime.operators.rebuild import RebuildShared, run_rebuild
 from runtime.operators.source import SourceReport
 from runtime.results import count_rows
@@ -165,7 +166,7 @@ class EpochRun:
         self._transition(Transition((), frozenset(self.physical.uses), tuple(self.joined)))
         return tuple(self.joined.values())
 
-    def source_floors(self) -> tuple[tuple[int, int, int], ...]:
+    def source_floors(self) -> tuple[Floor, ...]:
         """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
         schemas = {name: st.schema for name, st in self.state.streams.items()}
         can_idle = {name for name, schema in schemas.items() if schema.idle_timeout_ms is not None}
@@ -173,10 +174,10 @@ class EpochRun:
             return ()
         return self._all_floors(lambda uid: bool(self.state.queries[uid].query.query.streams & can_idle))
 
-    def _all_floors(self, which: Callable[[str], bool] = lambda uid: True) -> tuple[tuple[int, int, int], ...]:
+    def _all_floors(self, which: Callable[[str], bool] = lambda uid: True) -> tuple[Floor, ...]:
         placed = self.state.plan.by_uid
         return tuple(
-            (placed[uid].group, placed[uid].slot, floor)
+            Floor(placed[uid].group, placed[uid].slot, floor)
             for uid, floor in self.state.floors.items()
             if uid in placed and which(uid)
         )
@@ -202,7 +203,7 @@ class EpochRun:
                 tuple(self._inputs(join, join.left, rebuild is not None)),
                 tuple(self._inputs(join, join.right, rebuild is not None)),
             )
-            if both.left and both.right and (any(n for _, n in both.left) or any(n for _, n in both.right)):
+            if both.left and both.right and any(b.new for b in (*both.left, *both.right)):
                 inputs[join.name] = both
                 outputs += wanted
         if not inputs:
@@ -213,7 +214,7 @@ class EpochRun:
             self.physical.version,
             self.planned.epoch,
             tuple(j.name for j in level if j.name in inputs),
-            self.physical.packed_joins,
+            self.physical.shipped_joins,
             inputs,
             emit,
             None if self.store.by_value else str(self.results),
@@ -248,16 +249,16 @@ class EpochRun:
                     partitioning.bounds[p],
                     partitioning.bounds[p + 1],
                     f"e{self.planned.epoch:010d}-{depth}-{p}-{way}.segment",
-                    tuple((node, key, self._bucket()) for node, key in outputs),
+                    tuple(OutputBucket(node, key, self._bucket()) for node, key in outputs),
                 )
 
-    def _inputs(self, join: JoinSpec, side: SideSpec, all_new: bool) -> Iterable[tuple[int, bool]]:
+    def _inputs(self, join: JoinSpec, side: SideSpec, all_new: bool) -> Iterable[InputBucket]:
         """Open buckets of one side that some query of this join can still find something in."""
         users = bitset(join.users, join.words)
         if side.child is not None:
             for ref in self.joined.values():
                 if ref.node == side.child and ref.key == side.key:
-                    yield ref.id, all_new or ref.id in self.new
+                    yield InputBucket(ref.id, all_new or ref.id in self.new)
             return
         leaf = side.leaves[0]
         for source in self.open.values():
@@ -268,7 +269,7 @@ class EpochRun:
                 continue
             alive = self._alive_set(side.group, view.version)
             if any(int(a) & int(b) for a, b in zip(alive, users, strict=False)):
-                yield source.id, all_new or source.id in self.new
+                yield InputBucket(source.id, all_new or source.id in self.new)
 
     def _directory(self) -> Directory:
         files: set[str] = set()

@@ -37,7 +37,7 @@ from runtime.control.events import BucketsRepaired
 from runtime.control.state import State
 from runtime.engine.epoch_run import EpochRun
 from runtime.execution.outage import as_outage
-from runtime.operators.source import Again, SourceReport, SourceShared, SourceTask, run_source
+from runtime.operators.source import GroupSlots, Reread, SourceReport, SourceShared, SourceTask, run_source
 
 logger = logging.getLogger("ajoin.repair")
 
@@ -108,10 +108,10 @@ def _read_again(run: EpochRun, lost: Sequence[SourceRef]) -> dict[int, SourceRef
     owners: list[SourceRef] = []
     ranges: dict[tuple[str, str, str], Sequence[Read]] = {}
     for ref in lost:
-        again = Again(ref.epoch, ref.file, allowed(run.state, ref))
-        if again.allowed:
+        reread = Reread(ref.epoch, ref.file, allowed(run.state, ref))
+        if reread.allowed:
             read = _read_of(run, ref, ranges)
-            tasks.append(SourceTask(ref.stream, 2 * (run.next_source + len(tasks)), read, ref.origin, again=again))
+            tasks.append(SourceTask(ref.stream, 2 * (run.next_source + len(tasks)), read, ref.origin, reread=reread))
             owners.append(ref)
     if not tasks:
         return {}
@@ -121,7 +121,7 @@ def _read_again(run: EpochRun, lost: Sequence[SourceRef]) -> dict[int, SourceRef
         run.store.for_tasks(()),
         run.physical.version,
         run.planned.epoch,
-        run.physical.packed_sources,
+        run.physical.shipped_sources,
         {t.stream: run.state.streams[t.stream].schema for t in tasks},
         stage.key,
         stage.floors,
@@ -130,7 +130,7 @@ def _read_again(run: EpochRun, lost: Sequence[SourceRef]) -> dict[int, SourceRef
     return {ref.id: r.bucket for ref, r in zip(owners, reports, strict=True) if r.bucket is not None}
 
 
-def allowed(state: State, ref: SourceRef) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def allowed(state: State, ref: SourceRef) -> tuple[GroupSlots, ...]:
     """Per query group the slots of queries that were there in the bucket's epoch and still need it."""
     slots: dict[int, list[int]] = {}
     for uid, placed in state.plan.by_uid.items():
@@ -140,7 +140,7 @@ def allowed(state: State, ref: SourceRef) -> tuple[tuple[int, tuple[int, ...]], 
         mine = ref.origin.queries is None or uid in ref.origin.queries
         if mine and ref.stream in record.query.query.streams:
             slots.setdefault(placed.group, []).append(placed.slot)
-    return tuple((g, tuple(int(w) for w in bitset(s, state.plan.words(g)))) for g, s in sorted(slots.items()))
+    return tuple(GroupSlots(g, tuple(int(w) for w in bitset(s, state.plan.words(g)))) for g, s in sorted(slots.items()))
 
 
 def _read_of(run: EpochRun, ref: SourceRef, ranges: dict[tuple[str, str, str], Sequence[Read]]) -> Read:
@@ -162,8 +162,8 @@ def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:
     try:
         return run_source(shared, task)
     except Exception as e:
-        assert task.again is not None
-        raise _lost(task.stream, task.again.lost, task.again.epoch, task.origin.start, task.origin.end, e) from e
+        assert task.reread is not None
+        raise _lost(task.stream, task.reread.lost, task.reread.epoch, task.origin.start, task.origin.end, e) from e
 
 
 def _lost(stream: str, file: str, epoch: int, start: str, end: str, why: Exception) -> Exception:

@@ -18,6 +18,7 @@ from runtime.connectors.base import Read, Source, carried
 from runtime.control.state import StreamState
 from runtime.execution.executor import Executor
 from runtime.execution.physical import Physical
+from runtime.operators.floors import Floor
 from runtime.operators.source import SourceReport, SourceShared, SourceTask, run_source
 
 
@@ -33,7 +34,7 @@ class SourceStage:
     physical: Physical
     store: BucketStore
     key: str
-    floors: tuple[tuple[int, int, int], ...] = ()
+    floors: tuple[Floor, ...] = ()
     separate: bool = False
     """One task per read and query group instead of one per read, as if each query had a job of its own."""
     members: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class SourceStage:
             self.store.for_tasks(()),
             self.physical.version,
             self.epoch,
-            self.physical.packed_sources,
+            self.physical.shipped_sources,
             schemas,
             self.key,
             self.floors,

@@ -9,6 +9,7 @@ import numpy as np
 
 from optimizer.model.windows import PeriodicWindow, Window
 from runtime.columns.querysets import bitset
+from runtime.kernels.intersect import Shapes
 from runtime.windows.base import I64, WindowLogic
 from runtime.windows.periodic import Periodic
 
@@ -31,16 +32,16 @@ def slice_starts(windows: Iterable[Window], times: I64) -> I64:
 
 
 class JoinWindows:
-    """The windows of a join's queries as arrays: the queries in `sets[s]` have the shape (sizes[s], advances[s])."""
+    """The windows of all queries of a join, in the form its kernel takes."""
 
-    __slots__ = ("_longest", "advances", "sets", "sizes")
+    __slots__ = ("_longest", "shapes")
 
     def __init__(self, users: Sequence[tuple[Window, Iterable[int]]], words: int) -> None:
         shapes = [logic_of(window).shape for window, _ in users]
-        self.sizes = np.array([s.size for s in shapes], np.int64)
-        self.advances = np.array([s.advance for s in shapes], np.int64)
-        self.sets = np.stack([bitset(slots, words) for _, slots in users])
-        self._longest = int(self.sizes.max())
+        sizes = np.array([s.size for s in shapes], np.int64)
+        advances = np.array([s.advance for s in shapes], np.int64)
+        self.shapes = Shapes(sizes, advances, np.stack([bitset(slots, words) for _, slots in users]))
+        self._longest = int(sizes.max())
 
     def apart(self, first: int, last: int) -> bool:
         """Is the time from slice `first` to slice `last` longer than any window?"""
