@@ -127,21 +127,21 @@ def read(path: Path) -> BucketFile:
     except OSError as e:
         raise unreadable(path.name, e) from e
     mapped.madvise(mmap.MADV_RANDOM)
-    return parse(path.name, memoryview(mapped), lambda at, length: _soon(mapped, at, length))
+    return parse(path.name, memoryview(mapped), lambda at, length: _prefetch(mapped, at, length))
 
 
-def _soon(mapped: mmap.mmap, at: int, length: int) -> None:
+def _prefetch(mapped: mmap.mmap, at: int, length: int) -> None:
     """These bytes are read next, and no others: the system's own guess from the first page touched is megabytes in both
     directions, which with state larger than memory pushes out what is needed (it read five times the state)."""
     first = at - at % mmap.PAGESIZE
     mapped.madvise(mmap.MADV_WILLNEED, first, at + length - first)
 
 
-def parse(name: str, data: memoryview, soon: Callable[[int, int], None] | None = None) -> BucketFile:
-    """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `soon` is told (place,
-    length) of what is going to be read."""
+def parse(name: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None) -> BucketFile:
+    """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `prefetch` is told
+    (place, length) of what is going to be read."""
     meta, places = _directory(name, len(data), lambda at, length: bytes(data[at : at + length]))
-    return BucketFile(name, meta, Checked(name, data, places, soon))
+    return BucketFile(name, meta, Checked(name, data, places, prefetch))
 
 
 def verify(path: Path) -> None:
