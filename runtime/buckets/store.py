@@ -17,15 +17,10 @@ from runtime.machine.memory import usable
 _SWEEP_AFTER = 64
 
 
-class Identity(NamedTuple):
-    """What tells that a name still means the same file."""
+Identity = tuple[int, int, int]
+"""(inode, length, time of the last change): equal while a name still means the same file."""
 
-    inode: int
-    length: int
-    changed_ns: int
-
-
-NO_FILE = Identity(-1, -1, -1)
+NO_FILE: Identity = (-1, -1, -1)
 
 
 def _identity(path: str) -> Identity:
@@ -33,7 +28,7 @@ def _identity(path: str) -> Identity:
         status = os.stat(path)
     except OSError:
         return NO_FILE
-    return Identity(status.st_ino, status.st_size, status.st_mtime_ns)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class Opened(NamedTuple):

@@ -26,6 +26,7 @@ from runtime.buckets.refs import JoinedRef, OutputKey
 from runtime.columns.querysets import bitset
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.execution.shipped import ShippedOnce
+from runtime.kernels.csr import Items
 from runtime.kernels.intersect import intersect
 from runtime.operators.count import Tally
 from runtime.operators.floors import Floor, apply_floors
@@ -148,11 +149,11 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Mat
         for r in partners:
             if windows.apart(min(l.max_lo, r.max_lo), max(l.min_hi, r.min_hi)):
                 continue  # even the closest slices of the two buckets share no window
-            words = min(l.sets.shape[1], r.sets.shape[1], spec.words)
+            words = min(l.items.query_sets.shape[1], r.items.query_sets.shape[1], spec.words)
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            le, re, sets = intersect(entries, r.index.entries(r.first, r.end), alive, windows.shapes)
+            le, re, sets = intersect(entries, r.entries, alive, windows.shapes)
             if not len(le):
                 continue
             lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
@@ -201,7 +202,8 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, task: Joi
     first, end = index.range(*within)
     if first >= end:
         return None
-    return Side(bucket, index, sets, d.alive(side.group, version, words), first, end, *bounds)
+    items = Items(index.order, index.offsets, sets)
+    return Side(bucket, index, index.entries(first, end), items, d.alive(side.group, version, words), *bounds)
 
 
 class _Share(NamedTuple):
@@ -215,14 +217,14 @@ class _Share(NamedTuple):
 
 def _deal(side: Side, task: JoinTask) -> _Share:
     """This task's share of the left side."""
-    offsets = side.index.offsets
-    begin, stop = int(offsets[side.first]), int(offsets[side.end])
+    offsets, entries = side.index.offsets, side.entries
+    begin, stop = int(offsets[entries.first]), int(offsets[entries.end])
     if task.ways == 1:
-        return _Share(begin, stop, side.first, side.end)
+        return _Share(begin, stop, entries.first, entries.end)
     span = stop - begin
     l_from, l_to = begin + span * task.way // task.ways, begin + span * (task.way + 1) // task.ways
     if l_from >= l_to:
         return _Share(l_from, l_to, 0, 0)
     first = int(np.searchsorted(offsets, l_from, "right")) - 1
     end = int(np.searchsorted(offsets, l_to, "left"))
-    return _Share(l_from, l_to, max(first, side.first), min(end, side.end))
+    return _Share(l_from, l_to, max(first, entries.first), min(end, entries.end))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.columns.querysets import Words
-from runtime.kernels.csr import Csr, Items
+from runtime.kernels.csr import Csr, Entries, Items
 from runtime.kernels.expand import Carried, ItemPairs, carry, count_pairs, pairs
 from runtime.kernels.sets import nonempty
 
@@ -30,20 +30,16 @@ _END = int(np.iinfo(np.int32).max)
 
 @dataclass(slots=True)
 class Side:
-    """One input bucket, opened; its items lie in slices up to `max_lo` and from `min_hi` on."""
+    """One input bucket, opened: its index, the task's part of it (`entries`), and its items, which lie in slices up to
+    `max_lo` and from `min_hi` on."""
 
     bucket: int
     index: Csr
-    sets: Words
+    entries: Entries
+    items: Items
     alive: Words
-    first: int
-    end: int
     max_lo: int
     min_hi: int
-
-    @property
-    def items(self) -> Items:
-        return Items(self.index.order, self.index.offsets, self.sets)
 
 
 @dataclass(slots=True)
