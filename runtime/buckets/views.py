@@ -236,6 +236,7 @@ def put_view(
 # -- joined buckets -----------------------------------------------------------------------------------------------
 
 
+JOINED_ARRAYS = ("carrier_bucket", "carrier_item", "partner_bucket", "partner_from", "partner_to", "sets")
 INDEX = "index:"
 """How the names of a joined bucket's index arrays begin."""
 

@@ -7,7 +7,7 @@ slot's bit is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,9 @@ Rows = npt.NDArray[Any] | slice
 """Row numbers or a mask of rows."""
 
 
-class Place(NamedTuple):
-    """Where a slot is: the number of its word, and a word in which only its bit is set."""
-
-    word: int
-    bit: np.uint64
-
-
-def place(slot: int) -> Place:
-    return Place(slot >> 6, np.uint64(1 << (slot & 63)))
+def place(slot: int) -> tuple[int, np.uint64]:
+    """(number of the slot's word, a word in which only its bit is set)"""
+    return slot >> 6, np.uint64(1 << (slot & 63))
 
 
 def bitset(slots: Iterable[int], words: int) -> Words:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from optimizer.model.plan import Leaf
 from runtime.buckets.refs import JoinedRef
-from runtime.buckets.views import INDEX, Arrays, RowRefs, put_exposed, put_index
+from runtime.buckets.views import INDEX, JOINED_ARRAYS, Arrays, RowRefs, put_exposed, put_index
 from runtime.columns.querysets import Words, bitset, widen
 from runtime.execution.physical import JoinSpec, OutputSpec
 from runtime.kernels import csr
@@ -82,33 +82,18 @@ class JoinedOutput:
     ) -> None:
         n = len(p)
         if n:
-            self._parts.append(
-                _Items(
-                    np.full(n, carrier.bucket, np.int64),
-                    items,
-                    np.full(n, partner.bucket, np.int64),
-                    lists.first.astype(np.int32),
-                    lists.end.astype(np.int32),
-                    match.lo[p],
-                    match.hi[p],
-                    widen(sets, self.spec.words),
-                    partners,
-                )
-            )
+            self._parts.append(_Items(
+                np.full(n, carrier.bucket, np.int64), items, np.full(n, partner.bucket, np.int64),
+                lists.first.astype(np.int32), lists.end.astype(np.int32), match.lo[p], match.hi[p],
+                widen(sets, self.spec.words), partners,
+            ))  # fmt: skip
 
     def finish(self) -> JoinedRef | None:
         """None if there is nothing that a join above could match."""
         if not self._parts:
             return None
         made = _Items(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
-        arrays: Arrays = {
-            "carrier_bucket": made.carrier_bucket,
-            "carrier_item": made.carrier_item,
-            "partner_bucket": made.partner_bucket,
-            "partner_from": made.partner_from,
-            "partner_to": made.partner_to,
-            "sets": made.sets,
-        }
+        arrays: Arrays = {name: getattr(made, name) for name in JOINED_ARRAYS}
         rows = {leaf: self._exposed(made, leaf) for leaf in self.output.exposed}
         for leaf, refs in rows.items():
             put_exposed(arrays, leaf, refs)
@@ -121,28 +106,12 @@ class JoinedOutput:
             return None
         put_index(arrays, INDEX, csr.grouped(items, hashes, made.lo, made.hi), made.sets, spans=True)
         file = f"b{self.bucket}.bucket"
-        meta = {
-            "node": self.spec.name,
-            "epoch": self.epoch,
-            "version": self.version,
-            "carrier_left": self.carrier_left,
-        }
+        meta = {"node": self.spec.name, "epoch": self.epoch, "version": self.version, "carrier_left": self.carrier_left}
         size = self.directory.store.write(file, meta, arrays)
         return JoinedRef(
-            self.bucket,
-            self.spec.name,
-            self.output.key,
-            self.spec.group,
-            self.epoch,
-            self.version,
-            file,
-            len(made.lo),
-            size,
-            int(made.lo.min()),
-            int(made.lo.max()),
-            int(made.hi.min()),
-            self.output.exposed,
-        )
+            self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
+            len(made.lo), size, int(made.lo.min()), int(made.lo.max()), int(made.hi.min()), self.output.exposed,
+        )  # fmt: skip
 
     def _exposed(self, made: _Items, leaf: Leaf) -> RowRefs:
         """The source row of an exposed leaf behind every item."""

@@ -68,16 +68,9 @@ class Match:
         if not keep.any():
             return None
         return Match(
-            self.left,
-            self.right,
-            self.l_from,
-            self.l_to,
-            self.l_entries[keep],
-            self.r_entries[keep],
-            sets[keep],
-            self.lo[keep],
-            self.hi[keep],
-        )
+            self.left, self.right, self.l_from, self.l_to,
+            self.l_entries[keep], self.r_entries[keep], sets[keep], self.lo[keep], self.hi[keep],
+        )  # fmt: skip
 
     def carried_left(self) -> Carried:
         """The left items that take part, with the pair of entries each is in."""
@@ -169,12 +162,6 @@ def pieces(match: Match) -> Iterator[Piece]:
 def laid_out(match: Match, piece: Piece) -> ItemPairs:
     """Every combination of the piece; pairs are numbered from the piece's first one on."""
     return pairs(
-        match.l_entries[piece.pairs],
-        match.left.items,
-        piece.l_from,
-        piece.l_to,
-        match.r_entries[piece.pairs],
-        match.right.items,
-        match.sets[piece.pairs],
-        piece.combinations,
-    )
+        match.l_entries[piece.pairs], match.left.items, piece.l_from, piece.l_to,
+        match.r_entries[piece.pairs], match.right.items, match.sets[piece.pairs], piece.combinations,
+    )  # fmt: skip
