@@ -18,8 +18,9 @@ import numpy as np
 
 from optimizer.model.expressions import And, ColumnRef, Compare, Literal
 from optimizer.model.plan import Leaf, RunningQuery
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import ColumnType
+from optimizer.model.windows import PeriodicWindow
 from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
 from optimizer.statistics.samples import QuerySetSample
 
@@ -82,7 +83,7 @@ class World:
         query = JoinQuery(
             sql="",
             sources=tuple(Source(a, s) for a, s in zip(aliases, streams, strict=True)),
-            window=Window(window_ms, window_ms),
+            window=PeriodicWindow(window_ms, window_ms),
             selections=tuple(selections),
             equi=tuple(EquiPredicate(column(i, x), column(j, y), ColumnType.BIGINT) for i, x, j, y in edges),
             residual=(),

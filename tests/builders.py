@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from optimizer.model.expressions import ColumnRef, Compare, Expr, Literal, Value
 from optimizer.model.plan import RunningQuery
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import Column, ColumnType, StreamSchema, common_type
+from optimizer.model.windows import PeriodicWindow
 
 _TYPES = {
     bool: ColumnType.BOOLEAN,
@@ -55,7 +56,7 @@ def join_query(
     where: Sequence[tuple[str, str, Value]] = (),
     residual: Sequence[Expr] = (),
     select: Sequence[str] = (),
-    window: Window | tuple[int, int] | int = 1000,
+    window: PeriodicWindow | tuple[int, int] | int = 1000,
     schemas: Mapping[str, StreamSchema] = PAPER,
     sql: str = "",
 ) -> JoinQuery:
@@ -85,7 +86,7 @@ def join_query(
     return JoinQuery(
         sql=sql,
         sources=named,
-        window=window if isinstance(window, Window) else Window(*window),
+        window=window if isinstance(window, PeriodicWindow) else PeriodicWindow(*window),
         selections=tuple((text.split(".")[0], compare(column(text), op, v)) for text, op, v in where),
         equi=tuple(equality(text) for text in on),
         residual=tuple(residual),
@@ -148,7 +149,7 @@ def join_queries(draw: st.DrawFn, *, max_sources: int = 5) -> JoinQuery:
         for a in draw(st.lists(st.sampled_from(aliases), unique=True, max_size=2))
     ]
     advance = draw(st.integers(1, 4))
-    window = Window(advance * draw(st.integers(1, 3)), advance)
+    window = PeriodicWindow(advance * draw(st.integers(1, 3)), advance)
     return join_query(*(f"{s} {a}" for s, a in zip(streams, aliases, strict=True)), on=on, where=where, window=window)
 
 

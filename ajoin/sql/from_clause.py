@@ -18,8 +18,8 @@ from ajoin.sql.literals import interval_ms
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import BoundSource, Scope, find_stream, match
-from optimizer.model.query import Window
 from optimizer.model.types import StreamSchema
+from optimizer.model.windows import PeriodicWindow, Window
 
 MIN_SOURCES, MAX_SOURCES = 2, 8
 _COUNT = f"a join query has {MIN_SOURCES} to {MAX_SOURCES} sources"
@@ -68,7 +68,7 @@ class FromClause:
                 self._fail(
                     at,
                     Reason.CONFLICTING_WINDOWS,
-                    f"all sources need the same window; here are {_text(window)} and {_text(other)}",
+                    f"all sources need the same window; here are {window.sql} and {other.sql}",
                 )
         if clause is None and None in self.windows:
             self._fail(
@@ -184,7 +184,7 @@ class FromClause:
                 f"use {schema.time}",
             )
         advance = _length(self.sql, spans[0])
-        return schema, stream.this, Window(_length(self.sql, spans[-1]), advance)
+        return schema, stream.this, PeriodicWindow(_length(self.sql, spans[-1]), advance)
 
     def _fail(self, at: At, reason: Reason, message: str, hint: str = "") -> NoReturn:
         raise sql_error(self.sql, at, reason, message, hint)
@@ -193,7 +193,7 @@ class FromClause:
 def clause_window(sql: str, clause: WindowClause) -> Window:
     size = _length(sql, clause.args["size"])
     advance = clause.args.get("advance")
-    return Window(size, size if advance is None else _length(sql, advance))
+    return PeriodicWindow(size, size if advance is None else _length(sql, advance))
 
 
 def _length(sql: str, interval: exp.Interval) -> int:
@@ -206,12 +206,6 @@ def _length(sql: str, interval: exp.Interval) -> int:
             "a window length must be positive and at most a hundred years",
         )
     return ms
-
-
-def _text(window: Window) -> str:
-    if window.tumbling:
-        return f"TUMBLING (SIZE {window.size_ms} MS)"
-    return f"HOPPING (SIZE {window.size_ms} MS, ADVANCE BY {window.advance_ms} MS)"
 
 
 def _given(node: exp.Expr) -> list[str]:

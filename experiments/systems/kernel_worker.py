@@ -23,7 +23,7 @@ from experiments.template import TIME, Selection, TemplateQuery, columns
 from runtime.kernels import csr
 from runtime.kernels.expand import count_pairs, pairs
 from runtime.kernels.hashing import hash_integers
-from runtime.kernels.intersect import intersect
+from runtime.kernels.intersect import Shapes, intersect
 from runtime.kernels.slices import slice_starts
 from runtime.kernels.warm import warm_up
 
@@ -60,11 +60,9 @@ def _join(q: TemplateQuery, tables: list[Any]) -> int:
     (l_columns, l, l_sets), (r_columns, r, r_sets) = (
         _index(table, q.links[0][i], q.selections[i], size) for i, table in enumerate(tables)
     )
-    le, re, sets = intersect(
-        l.hashes, l.lo, l.hi, l.query_sets, 0, len(l.hashes),
-        r.hashes, r.lo, r.hi, r.query_sets, 0, len(r.hashes),
-        one, size, size, one.reshape(1, 1),
-    )  # fmt: skip
+    shapes = Shapes(size, size, one.reshape(1, 1))
+    le, re, sets = intersect(l.entries(0, len(l.hashes)), r.entries(0, len(r.hashes)), one, shapes)
+    l_items, r_items = csr.Items(l.order, l.offsets, l_sets), csr.Items(r.order, r.offsets, r_sets)
     n = int(l.offsets[-1])
     counts = count_pairs(le, l.offsets, 0, n, re, r.offsets)
     total = np.cumsum(counts)
@@ -73,10 +71,8 @@ def _join(q: TemplateQuery, tables: list[Any]) -> int:
         before = int(total[at - 1]) if at else 0
         end = max(at + 1, int(np.searchsorted(total, before + CHUNK, "right")))
         part = slice(at, end)
-        _, left, right, _, _ = pairs(
-            le[part], l.order, l.offsets, l_sets, 0, n,
-            re[part], r.order, r.offsets, r_sets, sets[part], int(total[end - 1]) - before,
-        )  # fmt: skip
+        capacity = int(total[end - 1]) - before
+        _, left, right, _, _ = pairs(le[part], l_items, 0, n, re[part], r_items, sets[part], capacity)
         rows = [c[left] for c in l_columns] + [c[right] for c in r_columns]
         made += len(rows[0])
         at = end

@@ -131,7 +131,7 @@ class Shapes:
         for number in shape.leaves:
             selection = wanted.get(by_leaf[self.leaf_of(number)])
             texts.append("" if selection is None else digest(selection))
-        return Profile(rq.uid, shape, tuple(texts), rq.query.window.size_ms / 1000)
+        return Profile(rq.uid, shape, tuple(texts), rq.query.window.length_ms / 1000)
 
     def shape(self, leaves: Iterable[Leaf], parts: Iterable[KeyPart]) -> Shape:
         numbers = tuple(self.leaf_id(leaf) for leaf in sorted(leaves))

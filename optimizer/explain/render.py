@@ -1,4 +1,4 @@
-"""Bound expressions and windows as SQL text, for people and for error messages.
+"""Bound expressions as SQL text, for people and for error messages.
 
 The text means what the expression means: operands are put in parentheses exactly where reading it back by
 SQL's precedence would give another tree. It is a description, not the user's own text: BETWEEN appears as
@@ -28,31 +28,16 @@ from optimizer.model.expressions import (
     Value,
     WindowBound,
 )
-from optimizer.model.query import Window
 from optimizer.model.types import ColumnType
 
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
 _SUMS = frozenset("+-")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNITS = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000), ("MILLISECOND", 1))
 
 
 def render(expr: Expr, *, qualified: bool = True) -> str:
     """`qualified=False` leaves out the aliases, where it is clear whose columns are meant."""
     return _Renderer(qualified).text(expr, _OR)
-
-
-def render_window(window: Window) -> str:
-    if window.tumbling:
-        return f"TUMBLING (SIZE {duration(window.size_ms)})"
-    return f"HOPPING (SIZE {duration(window.size_ms)}, ADVANCE BY {duration(window.advance_ms)})"
-
-
-def duration(ms: int) -> str:
-    """In the largest unit that divides it: 90000 is "90 SECONDS"."""
-    unit, size = next((unit, size) for unit, size in _UNITS if ms % size == 0)
-    count = ms // size
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}S"
 
 
 def identifier(name: str) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from optimizer.explain.describe import shared_with, some
-from optimizer.explain.render import render, render_window
+from optimizer.explain.render import render
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery
@@ -67,7 +67,7 @@ def query_text(
     since = f" · active from {rq.active_from}" if rq.active_from is not None else ""
     lines = [
         f"{rq.id} · plan version {plan.version} · group {at.group}, bit {at.slot}{since}",
-        f"window      {render_window(rq.query.window)}",
+        f"window      {rq.query.window.sql}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"join order  {_order(order_of(rq, at.root))}",
     ]

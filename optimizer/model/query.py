@@ -15,26 +15,12 @@ from typing import Final
 
 from optimizer.model.expressions import ColumnRef, CountAll, Expr, WindowBound, aliases_of, columns_of
 from optimizer.model.types import ColumnType
+from optimizer.model.windows import Window
 
 ROWS: Final = "ROWS"
 FACTORIZED: Final = "FACTORIZED"
 COUNT: Final = "COUNT"
 """Not written in SQL: it follows from an output that is COUNT(*)."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Window:
-    """Half-open windows [k*advance, k*advance + size), aligned to the Unix epoch; tumbling when both are equal."""
-
-    size_ms: int
-    advance_ms: int
-
-    @property
-    def tumbling(self) -> bool:
-        return self.size_ms == self.advance_ms
-
-    def first_start_at_or_after(self, t: int) -> int:
-        return -(-t // self.advance_ms) * self.advance_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +100,4 @@ class JoinQuery:
         return seen == aliases
 
 
-__all__ = ["EquiPredicate", "JoinQuery", "Output", "Source", "Window", "WindowBound", "aliases_of"]
+__all__ = ["EquiPredicate", "JoinQuery", "Output", "Source", "WindowBound", "aliases_of"]

@@ -59,31 +59,31 @@ class Placed(NamedTuple):
 
 
 class Checked(Mapping[str, npt.NDArray[Any]]):
-    """The arrays of one bucket by name. Looking whether there is one, or how large, touches no data."""
+    """The arrays of one bucket by name. Asking whether there is one, or how large, touches no data."""
 
-    __slots__ = ("_data", "_name", "_places", "_seen", "_soon")
+    __slots__ = ("_data", "_name", "_places", "_prefetch", "_seen")
 
     def __init__(
         self,
         name: str,
         data: memoryview,
         places: Mapping[str, Placed],
-        soon: Callable[[int, int], None] | None = None,
+        prefetch: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._name, self._data, self._places, self._soon = name, data, places, soon
+        self._name, self._data, self._places, self._prefetch = name, data, places, prefetch
         self._seen: dict[str, npt.NDArray[Any]] = {}
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
-        found = self._seen.get(key)
-        if found is None:
-            found = self._seen[key] = self._checked(key, self._places[key])
-        return found
+        array = self._seen.get(key)
+        if array is None:
+            array = self._seen[key] = self._checked(key, self._places[key])
+        return array
 
     def _checked(self, key: str, place: Placed) -> npt.NDArray[Any]:
         if not place.items:
             return np.empty(place.shape, place.dtype)
-        if self._soon is not None:
-            self._soon(place.at, place.nbytes)
+        if self._prefetch is not None:
+            self._prefetch(place.at, place.nbytes)
         raw = self._data[place.at : place.at + place.nbytes]
         if checksum(raw) != place.checksum:
             raise damaged(self._name, f"the checksum of array {key!r} does not match")

@@ -26,21 +26,20 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from optimizer.errors import InternalError
-from runtime.buckets.checked import Checked, Placed, checksum, damaged
+from runtime.buckets.checked import Checked, Checksum, Placed, checksum, damaged
 from runtime.crashpoints import reach
 
-MAGIC = b"AJBUCK02"
+MAGIC = b"AJBUCK03"
 _PREFIX = 24
 _ALIGN = 64
 _CHUNK = 1 << 20
 
 
 class BucketFile:
-    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` is room for what a reader made of
-    them and wants to find again while the file stays open."""
+    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` holds what readers decoded from
+    them, for as long as the file stays open."""
 
     __slots__ = ("arrays", "derived", "meta", "name")
 
@@ -128,21 +127,21 @@ def read(path: Path) -> BucketFile:
     except OSError as e:
         raise unreadable(path.name, e) from e
     mapped.madvise(mmap.MADV_RANDOM)
-    return parse(path.name, memoryview(mapped), lambda at, length: _soon(mapped, at, length))
+    return parse(path.name, memoryview(mapped), lambda at, length: _prefetch(mapped, at, length))
 
 
-def _soon(mapped: mmap.mmap, at: int, length: int) -> None:
+def _prefetch(mapped: mmap.mmap, at: int, length: int) -> None:
     """These bytes are read next, and no others: the system's own guess from the first page touched is megabytes in both
     directions, which with state larger than memory pushes out what is needed (it read five times the state)."""
     first = at - at % mmap.PAGESIZE
     mapped.madvise(mmap.MADV_WILLNEED, first, at + length - first)
 
 
-def parse(name: str, data: memoryview, soon: Callable[[int, int], None] | None = None) -> BucketFile:
-    """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `soon` is told (place,
-    length) of what is going to be read."""
+def parse(name: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None) -> BucketFile:
+    """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `prefetch` is told
+    (place, length) of what is going to be read."""
     meta, places = _directory(name, len(data), lambda at, length: bytes(data[at : at + length]))
-    return BucketFile(name, meta, Checked(name, data, places, soon))
+    return BucketFile(name, meta, Checked(name, data, places, prefetch))
 
 
 def verify(path: Path) -> None:
@@ -159,12 +158,12 @@ def verify(path: Path) -> None:
 
             _, places = _directory(path.name, os.fstat(f.fileno()).st_size, take)
             for name, place in places.items():
-                found, left = xxhash.xxh3_64(), place.nbytes
+                actual, left = Checksum(), place.nbytes
                 f.seek(place.at)
                 while left and (piece := f.read(min(left, _CHUNK))):
-                    found.update(piece)
+                    actual.update(piece)
                     left -= len(piece)
-                if found.intdigest() != place.checksum:
+                if actual.digest() != place.checksum:
                     raise damaged(path.name, f"the checksum of array {name!r} does not match")
     except OSError as e:
         raise unreadable(path.name, e) from e

@@ -9,8 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType
 from runtime.connectors.position import Position
-from runtime.execution.physical import IndexKey, OutputKey
+
+IndexKey = tuple[tuple[str, ColumnType], ...]
+"""Columns of one source view, in the order in which they are hashed."""
+
+OutputKey = tuple[tuple[Leaf, str, ColumnType], ...]
+"""The same for a joined bucket, whose columns come from several leaves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,12 @@ import numpy.typing as npt
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType
 from runtime.buckets.file import BucketFile
+from runtime.buckets.refs import IndexKey
 from runtime.columns.column import ColumnData, strings_from
 from runtime.columns.querysets import Words
-from runtime.execution.physical import IndexKey
 from runtime.kernels import csr
 from runtime.kernels.csr import Csr
-from runtime.kernels.sets import alike
+from runtime.kernels.sets import all_equal
 
 Arrays = dict[str, npt.NDArray[Any]]
 HashRange = tuple[int, int]
@@ -72,17 +72,17 @@ def put_times(arrays: Arrays, name: str, times: npt.NDArray[np.int64]) -> None:
 
 
 def get_times(file: BucketFile, name: str) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] | None = file.derived.get(name)
-    if found is None:
+    times: npt.NDArray[np.int64] | None = file.derived.get(name)
+    if times is None:
         base, unit = file.arrays[f"{name}:grid"]
-        found = file.arrays[name].astype(np.int64) * unit + base
-        found.setflags(write=False)
-        file.derived[name] = found
-    return found
+        times = file.arrays[name].astype(np.int64) * unit + base
+        times.setflags(write=False)
+        file.derived[name] = times
+    return times
 
 
 def put_sets(arrays: Arrays, name: str, sets: Words) -> None:
-    if alike(sets):
+    if all_equal(sets):
         _put_one_set(arrays, name, sets[0], len(sets))
     else:
         arrays[name] = sets
@@ -93,15 +93,15 @@ def _put_one_set(arrays: Arrays, name: str, one: npt.NDArray[np.uint64], count: 
 
 
 def get_sets(file: BucketFile, name: str) -> Words:
-    found: Words | None = file.arrays.get(name)
-    if found is None:
-        found = file.derived.get(name)
-    if found is None:
+    sets: Words | None = file.arrays.get(name)
+    if sets is None:
+        sets = file.derived.get(name)
+    if sets is None:
         *words, count = file.arrays[f"{name}:all"]
-        found = np.tile(np.array(words, np.uint64), (int(count), 1))
-        found.setflags(write=False)
-        file.derived[name] = found
-    return found
+        sets = np.tile(np.array(words, np.uint64), (int(count), 1))
+        sets.setflags(write=False)
+        file.derived[name] = sets
+    return sets
 
 
 # -- indexes ------------------------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ def put_index(arrays: Arrays, prefix: str, index: Csr, sets: Words, *, spans: bo
         put_times(arrays, f"{prefix}hi", index.hi)
     arrays[f"{prefix}offsets"] = index.offsets
     if 2 * len(index.hashes) <= len(index.order):
-        if alike(sets):
+        if all_equal(sets):
             _put_one_set(arrays, f"{prefix}sets", sets[0], len(index.hashes))
         else:
             put_sets(arrays, f"{prefix}sets", csr.entry_sets(index.order, index.offsets, sets, 0, len(index.hashes)))
 
 
 def get_index(file: BucketFile, prefix: str, items: Words, within: HashRange) -> Csr:
-    """`items`: the query sets of the bucket's items. Those of entries need be right only for hashes `within`."""
+    """`items`: the query sets of the bucket's items. Only entries with hashes `within` are sure to have query sets."""
     index = bare_index(file, prefix)
     if index.query_sets.shape[1]:
         return index
@@ -141,8 +141,8 @@ def get_index(file: BucketFile, prefix: str, items: Words, within: HashRange) ->
 
 def bare_index(file: BucketFile, prefix: str) -> Csr:
     """With the query sets of entries only if they are stored; else with no column of them."""
-    found: Csr | None = file.derived.get(prefix)
-    if found is None:
+    index: Csr | None = file.derived.get(prefix)
+    if index is None:
         a = file.arrays
         lo = get_times(file, f"{prefix}lo")
         hi = get_times(file, f"{prefix}hi") if f"{prefix}hi" in a else lo
@@ -151,8 +151,8 @@ def bare_index(file: BucketFile, prefix: str) -> Csr:
             sets = get_sets(file, f"{prefix}sets")
         else:
             sets = np.empty((len(offsets) - 1, 0), np.uint64)
-        found = file.derived[prefix] = Csr(order, a[f"{prefix}hash"], lo, hi, offsets, sets)
-    return found
+        index = file.derived[prefix] = Csr(order, a[f"{prefix}hash"], lo, hi, offsets, sets)
+    return index
 
 
 # -- views of source buckets --------------------------------------------------------------------------------------
@@ -181,12 +181,12 @@ class View:
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
-        found: npt.NDArray[np.int32] | None = self._file.arrays.get(f"{self._prefix}rows")
-        if found is None:
-            found = self._file.derived.get(f"{self._prefix}rows")
-            if found is None:
-                found = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
-        return found
+        rows: npt.NDArray[np.int32] | None = self._file.arrays.get(f"{self._prefix}rows")
+        if rows is None:
+            rows = self._file.derived.get(f"{self._prefix}rows")
+            if rows is None:
+                rows = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
+        return rows
 
     def index(self, key: IndexKey, within: HashRange = ALL_HASHES) -> Csr:
         return get_index(self._file, f"{self._prefix}{key_name(key)}:", self.sets, within)
@@ -196,6 +196,14 @@ class View:
         return bare_index(self._file, f"{self._prefix}{key_name(key)}:").order
 
 
+class KeyedItems(NamedTuple):
+    """What an index is made of: the hash of every item's key, and which items have a key at all (None: all)."""
+
+    key: IndexKey
+    hashes: npt.NDArray[np.uint64]
+    usable: npt.NDArray[np.bool_] | None
+
+
 def put_view(
     arrays: Arrays,
     leaf: Leaf,
@@ -203,9 +211,9 @@ def put_view(
     rows: npt.NDArray[Any],
     sets: Words,
     slices: npt.NDArray[np.int64],
-    keyed: Iterable[tuple[IndexKey, npt.NDArray[np.uint64], npt.NDArray[np.bool_] | None]],
+    indexes: Iterable[KeyedItems],
 ) -> list[int]:
-    """`rows` ascend; `slices` per item; `keyed` gives per key the hash of every item and which items have a key at all.
+    """`rows` ascend; `slices` per item; one index per element of `indexes`.
 
     Returns the number of distinct keys of each index.
     """
@@ -217,7 +225,7 @@ def put_view(
     else:
         arrays[f"{prefix}sets"] = sets
     distinct = []
-    for key, hashes, usable in keyed:
+    for key, hashes, usable in indexes:
         items = np.arange(len(rows)) if usable is None else np.flatnonzero(usable)
         index = csr.grouped(items, hashes, slices, slices)
         put_index(arrays, f"{prefix}{key_name(key)}:", index, sets, spans=False)
@@ -226,6 +234,18 @@ def put_view(
 
 
 # -- joined buckets -----------------------------------------------------------------------------------------------
+
+
+JOINED_ARRAYS = ("carrier_bucket", "carrier_item", "partner_bucket", "partner_from", "partner_to", "sets")
+INDEX = "index:"
+"""How the names of a joined bucket's index arrays begin."""
+
+
+class RowRefs(NamedTuple):
+    """Rows of one leaf: (source bucket, item of its view) per row."""
+
+    buckets: npt.NDArray[Any]
+    items: npt.NDArray[Any]
 
 
 class Joined:
@@ -239,22 +259,26 @@ class Joined:
     def __init__(self, file: BucketFile) -> None:
         a = file.arrays
         self.carrier_left: bool = bool(file.meta["carrier_left"])
-        self.carrier_bucket: npt.NDArray[np.int64] = a["cb"]
-        self.carrier_item: npt.NDArray[np.int32] = a["ci"]
-        self.partner_bucket: npt.NDArray[np.int64] = a["pb"]
-        self.partner_from: npt.NDArray[np.int32] = a["pf"]
-        self.partner_to: npt.NDArray[np.int32] = a["pt"]
+        self.carrier_bucket: npt.NDArray[np.int64] = a["carrier_bucket"]
+        self.carrier_item: npt.NDArray[np.int32] = a["carrier_item"]
+        self.partner_bucket: npt.NDArray[np.int64] = a["partner_bucket"]
+        self.partner_from: npt.NDArray[np.int32] = a["partner_from"]
+        self.partner_to: npt.NDArray[np.int32] = a["partner_to"]
         self.sets: Words = a["sets"]
         self._file = file
 
     def index(self, within: HashRange = ALL_HASHES) -> Csr:
-        return get_index(self._file, "i:", self.sets, within)
+        return get_index(self._file, INDEX, self.sets, within)
 
     @property
     def order(self) -> npt.NDArray[np.int32]:
         """Items in the order of the index."""
-        return bare_index(self._file, "i:").order
+        return bare_index(self._file, INDEX).order
 
-    def exposed(self, leaf: Leaf) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """The one row of an exposed leaf behind every item: (source bucket, view item)."""
-        return self._file.arrays[f"x:{leaf}:b"], self._file.arrays[f"x:{leaf}:i"]
+    def exposed(self, leaf: Leaf) -> RowRefs:
+        """The one row of an exposed leaf behind every item."""
+        return RowRefs(self._file.arrays[f"exposed:{leaf}:bucket"], self._file.arrays[f"exposed:{leaf}:item"])
+
+
+def put_exposed(arrays: Arrays, leaf: Leaf, rows: RowRefs) -> None:
+    arrays[f"exposed:{leaf}:bucket"], arrays[f"exposed:{leaf}:item"] = rows

@@ -2,7 +2,7 @@
 
 A STRING column is int32 codes into a dictionary of distinct texts, encoded once at the source; everything after that
 moves codes. A BOOLEAN column is uint8 0/1, TIMESTAMP is int64 milliseconds. `valid` is None when nothing is NULL;
-values under an invalid position are zero and mean nothing.
+the value at an invalid position is zero, and readers look at `valid` first.
 """
 
 from __future__ import annotations

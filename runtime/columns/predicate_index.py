@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,6 +27,8 @@ from optimizer.model import expressions as ex
 from optimizer.model.types import ColumnType
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import truth
+from runtime.columns.querysets import bitset, remove_slot
+from runtime.kernels.sets import intersect_with_table
 
 U64 = npt.NDArray[np.uint64]
 
@@ -45,12 +46,11 @@ class PredicateIndex:
 
     def __init__(self, selections: Sequence[Selection], words: int) -> None:
         self.words = words
-        self.all = np.zeros(words, np.uint64)
+        self.all = bitset([s.slot for s in selections], words)
         ordered: dict[str, list[tuple[int, ex.Expr]]] = {}
         texts: dict[str, list[tuple[int, ex.Expr]]] = {}
         self.rest: list[tuple[int, ex.Expr]] = []
         for s in selections:
-            _set(self.all, s.slot)
             for c in ex.conjuncts(s.condition) if s.condition is not None else ():
                 columns = {r.column: r.type for r in ex.columns_of(c)}
                 if len(columns) == 1 and next(iter(columns.values())) is ColumnType.STRING:
@@ -68,12 +68,11 @@ class PredicateIndex:
         if rows == 0:
             return sets
         for name, intervals in self.ordered.items():
-            _and_gather(sets, intervals.table, intervals.locate(column(name)))
+            intersect_with_table(sets, intervals.table, intervals.locate(column(name)))
         for name, conditions in self.texts.items():
-            _and_gather(sets, *self._by_text(column(name), conditions))
+            intersect_with_table(sets, *self._by_text(column(name), conditions))
         for slot, condition in self.rest:
-            failed = ~truth(condition, lambda ref: column(ref.column), rows)
-            sets[failed, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+            remove_slot(sets, ~truth(condition, lambda ref: column(ref.column), rows), slot)
         return sets
 
     def _by_text(self, data: ColumnData, conditions: list[tuple[int, ex.Expr]]) -> tuple[U64, npt.NDArray[np.int64]]:
@@ -119,10 +118,6 @@ class _Intervals:
         return places if data.valid is None else np.where(data.valid, places, self.null)
 
 
-def _set(words: U64, slot: int) -> None:
-    words[slot >> 6] |= np.uint64(1 << (slot & 63))
-
-
 def _table(
     conditions: list[tuple[int, ex.Expr]],
     everyone: U64,
@@ -131,8 +126,7 @@ def _table(
 ) -> U64:
     table = np.tile(everyone, (rows, 1))
     for slot, condition in conditions:
-        failed = ~truth(condition, lookup, rows)
-        table[failed, slot >> 6] &= ~np.uint64(1 << (slot & 63))
+        remove_slot(table, ~truth(condition, lookup, rows), slot)
     return table
 
 
@@ -194,11 +188,3 @@ def _replace(expr: ex.Expr, bounds: npt.NDArray[np.generic]) -> ex.Expr:
             return ex.Compare(op, _replace(left, bounds), _replace(right, bounds))
         case _:
             raise TypeError(type(expr).__name__)
-
-
-@nb.njit(cache=True, nogil=True)
-def _and_gather(sets: U64, table: U64, places: npt.NDArray[np.int64]) -> None:
-    for i in range(sets.shape[0]):
-        p = places[i]
-        for w in range(sets.shape[1]):
-            sets[i, w] &= table[p, w]

@@ -54,12 +54,12 @@ def settle(
         kept = state.counts.get(uid, {})
         if not (added or kept):
             continue
-        watermark, size = query_watermark(streams, query), query.query.window.size_ms
+        watermark, window = query_watermark(streams, query), query.query.window
         mine, closed = dict(kept), []
         for start in sorted(kept.keys() | added.keys()):
             count, delivered = kept.get(start, WindowCount(0, 0))
             count += added.get(start, 0)
-            reached = watermark is not None and start + size <= watermark
+            reached = watermark is not None and window.closed(start, watermark)
             if (delivered and start in added) or (not delivered and reached):
                 closed.append(Closed(start, delivered, count))
                 delivered += 1

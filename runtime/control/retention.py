@@ -34,8 +34,7 @@ def first_alive_start(state: State, query: RunningQuery) -> int | None:
     streams = [state.streams[s] for s in query.query.streams]
     awake = [s for s in streams if not s.idle] or streams
     horizons = [s.accept_from for s in awake if s.accept_from is not None]
-    w = query.query.window
-    return ((min(horizons) - w.size_ms) // w.advance_ms + 1) * w.advance_ms
+    return query.query.window.first_alive(min(horizons))
 
 
 def raise_floors(state: State) -> Floors:

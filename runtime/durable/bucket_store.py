@@ -12,12 +12,10 @@ from typing import Any
 
 from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, read, verify
-from runtime.buckets.store import BucketStore
+from runtime.buckets.store import NO_FILE, BucketStore, Opened
 from runtime.durable.cached_folder import CachedFolder, tier_at
 
 _ATTEMPTS = 3
-_NOWHERE = (-1, -1, -1)
-"""The identity of no file: as soon as there is one, it is opened instead."""
 _OPEN_SHARE = 8
 
 
@@ -34,7 +32,7 @@ class TieredStore(BucketStore):
     def open(self, name: str) -> BucketFile:
         cached = self._open.get(name)
         if cached is not None and not (self.directory / name).exists():
-            return cached[1]  # evicted meanwhile: buckets never change, so what is open is as good
+            return cached.file  # evicted meanwhile: buckets never change, so what is open is as good
         for _ in range(_ATTEMPTS):
             try:
                 return super().open(name)
@@ -60,7 +58,7 @@ class TieredStore(BucketStore):
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
-        self._keep(name, _NOWHERE, found)
+        self._open.put(name, Opened(NO_FILE, found))  # as soon as there is a file of that name, it is opened instead
         return found
 
     def _is_gone(self, name: str) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from runtime.buckets.refs import OutputKey
 from runtime.columns.querysets import bitset
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.stage_context import StageContext
-from runtime.execution.physical import JoinSpec, OutputKey, SideSpec
+from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.operators.inputs import Directory
-from runtime.operators.join import JoinInputs, JoinReport, JoinShared, JoinTask, run_join
+from runtime.operators.join import InputBucket, JoinInputs, JoinReport, JoinShared, JoinTask, OutputBucket, run_join
 
 Output = tuple[str, OutputKey]
 
@@ -52,7 +53,7 @@ class JoinStage:
             physical.version,
             self.epoch,
             tuple(j.name for j in self.level if j.name in inputs),
-            physical.packed_joins,
+            physical.shipped_joins,
             inputs,
             self.rebuild is None,
             exchange.segments,
@@ -75,16 +76,16 @@ class JoinStage:
                     partitioning.bounds[p],
                     partitioning.bounds[p + 1],
                     f"e{self.epoch:010d}-{depth}-{p}-{way}.segment",
-                    tuple((node, key, self.buckets.joined_id()) for node, key in outputs),
+                    tuple(OutputBucket(node, key, self.buckets.joined_id()) for node, key in outputs),
                 )
 
-    def _inputs(self, join: JoinSpec, side: SideSpec) -> Iterable[tuple[int, bool]]:
+    def _inputs(self, join: JoinSpec, side: SideSpec) -> Iterable[InputBucket]:
         """Open buckets of one side that some query of this join can still find something in."""
         all_new, new = self.rebuild is not None, self.buckets.new
         if side.child is not None:
             for ref in self.buckets.joined.values():
                 if ref.node == side.child and ref.key == side.key:
-                    yield ref.id, all_new or ref.id in new
+                    yield InputBucket(ref.id, all_new or ref.id in new)
             return
         users, leaf = bitset(join.users, join.words), side.leaves[0]
         for source in self.buckets.sources.values():
@@ -95,7 +96,7 @@ class JoinStage:
                 continue
             alive = self.context.alive(side.group, view.version)
             if any(int(a) & int(b) for a, b in zip(alive, users, strict=False)):
-                yield source.id, all_new or source.id in new
+                yield InputBucket(source.id, all_new or source.id in new)
 
     def _directory(self) -> Directory:
         sources, joined = self.buckets.sources, self.buckets.joined

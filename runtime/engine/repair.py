@@ -43,7 +43,7 @@ from runtime.engine.source_stage import run_source_tasks
 from runtime.engine.stage_context import StageContext
 from runtime.exchange.interface import Exchange
 from runtime.execution.outage import as_outage
-from runtime.operators.source import Again, SourceReport, SourceShared, SourceTask, run_source
+from runtime.operators.source import GroupSlots, Reread, SourceReport, SourceShared, SourceTask, run_source
 
 logger = logging.getLogger("ajoin.repair")
 
@@ -126,17 +126,17 @@ def _read_again(
     owners: list[SourceRef] = []
     reads: dict[_Range, Sequence[Read]] = {}
     for ref in lost:
-        again = Again(ref.epoch, ref.file, allowed(context.state, context.plan, ref))
-        if again.allowed:
+        reread = Reread(ref.epoch, ref.file, allowed(context.state, context.plan, ref))
+        if reread.allowed:
             read = _read_of(context, ref, reads)
-            tasks.append(SourceTask(ref.stream, source_id(buckets.next_source), read, ref.origin, again=again))
+            tasks.append(SourceTask(ref.stream, source_id(buckets.next_source), read, ref.origin, reread=reread))
             buckets.next_source += 1
             owners.append(ref)
     reports = run_source_tasks(context, epoch, "lost buckets", tasks, read_again)
     return {ref.id: r.bucket for ref, r in zip(owners, reports, strict=True) if r.bucket is not None}
 
 
-def allowed(state: State, plan: Plan, ref: SourceRef) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def allowed(state: State, plan: Plan, ref: SourceRef) -> tuple[GroupSlots, ...]:
     """Per query group the slots of queries that were there in the bucket's epoch and still need it."""
     slots: dict[int, list[int]] = {}
     for uid, placed in plan.by_uid.items():
@@ -146,7 +146,7 @@ def allowed(state: State, plan: Plan, ref: SourceRef) -> tuple[tuple[int, tuple[
         mine = ref.origin.queries is None or uid in ref.origin.queries
         if mine and ref.stream in record.query.query.streams:
             slots.setdefault(placed.group, []).append(placed.slot)
-    return tuple((g, tuple(int(w) for w in bitset(s, plan.words(g)))) for g, s in sorted(slots.items()))
+    return tuple(GroupSlots(g, tuple(int(w) for w in bitset(s, plan.words(g)))) for g, s in sorted(slots.items()))
 
 
 def _read_of(context: StageContext, ref: SourceRef, reads: dict[_Range, Sequence[Read]]) -> Read:
@@ -166,8 +166,8 @@ def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:
     try:
         return run_source(shared, task)
     except Exception as e:
-        assert task.again is not None
-        raise _lost(task.stream, task.again.lost, task.again.epoch, task.origin.start, task.origin.end, e) from e
+        assert task.reread is not None
+        raise _lost(task.stream, task.reread.lost, task.reread.epoch, task.origin.start, task.origin.end, e) from e
 
 
 def _lost(stream: str, file: str, epoch: int, start: Position, end: Position, why: Exception) -> Exception:

@@ -77,7 +77,7 @@ def run_source_tasks(
         context.exchange.for_tasks(()),
         context.physical.version,
         epoch,
-        context.physical.packed_sources,
+        context.physical.shipped_sources,
         {t.stream: context.schemas[t.stream] for t in tasks},
         context.key,
         context.source_floors,

@@ -19,6 +19,7 @@ from runtime.control.state import State
 from runtime.exchange.interface import Exchange
 from runtime.execution.physical import Physical
 from runtime.execution.sharing import Sharing
+from runtime.operators.floors import Floor
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,17 @@ class StageContext:
     def schemas(self) -> Mapping[str, StreamSchema]:
         return {name: st.schema for name, st in self.state.streams.items()}
 
-    def floors(self, which: Callable[[str], bool] = lambda uid: True) -> tuple[tuple[int, int, int], ...]:
-        """(group, slot, time): start of the first window still alive, for the queries of the plan."""
+    def floors(self, which: Callable[[str], bool] = lambda uid: True) -> tuple[Floor, ...]:
+        """Of the queries of the plan."""
         placed = self.plan.by_uid
         return tuple(
-            (placed[uid].group, placed[uid].slot, floor)
+            Floor(placed[uid].group, placed[uid].slot, floor)
             for uid, floor in self.state.floors.items()
             if uid in placed and which(uid)
         )
 
     @cached_property
-    def source_floors(self) -> tuple[tuple[int, int, int], ...]:
+    def source_floors(self) -> tuple[Floor, ...]:
         """Floors that a source must heed: those of queries one of whose streams can come back from idling."""
         can_idle = {name for name, schema in self.schemas.items() if schema.idle_timeout_ms is not None}
         if not can_idle:

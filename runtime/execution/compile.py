@@ -7,21 +7,23 @@ from dataclasses import replace
 
 from optimizer.model import expressions as ex
 from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
-from optimizer.model.query import ROWS, Window
+from optimizer.model.query import ROWS
 from optimizer.model.types import StreamSchema
+from optimizer.model.windows import Window
+from runtime.buckets.refs import IndexKey, OutputKey
 from runtime.columns.predicate_index import Selection
 from runtime.execution.physical import (
-    IndexKey,
     JoinSpec,
-    OutputKey,
     OutputSpec,
     Physical,
+    QueryWindow,
     SideSpec,
     SinkSpec,
     SourceSpec,
     ViewSpec,
+    WindowSlots,
 )
-from runtime.kernels.hashing import exact
+from runtime.operators.keys import exact
 
 
 def side_key(node: JoinNode, left: bool) -> OutputKey:
@@ -92,7 +94,7 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
             rq, slot = queries[uid], plan.by_uid[uid].slot
             alias = next(s.alias for s in rq.query.sources if rq.leaf_of(s.alias) == source.leaf)
             selections.append(Selection(slot, dict(rq.query.selections).get(alias)))
-            windows.append((slot, rq.query.window, rq.active_from))
+            windows.append(QueryWindow(slot, rq.query.window, rq.active_from))
             columns |= rq.query.needed_columns(alias)
             shapes.add(rq.query.window)
         views.append(
@@ -101,12 +103,12 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
                 source.group,
                 plan.words(source.group),
                 tuple(sorted(selections, key=lambda s: s.slot)),
-                tuple(sorted(windows, key=lambda w: w[0])),
+                tuple(sorted(windows, key=lambda w: w.slot)),
                 tuple(sorted(keys[source])),
             )
         )
     kept = tuple(c.name for c in schema.columns if c.name in columns)
-    return SourceSpec(schema, kept, tuple(sorted(shapes)), tuple(views))
+    return SourceSpec(schema, kept, tuple(sorted(shapes, key=_by_length)), tuple(views))
 
 
 def _join(
@@ -136,11 +138,16 @@ def _join(
         plan.words(node.group),
         _side(node.left, side_key(node, True)),
         _side(node.right, side_key(node, False)),
-        tuple((shape, slots(tuple(uids))) for shape, uids in sorted(shapes.items())),
+        tuple(WindowSlots(shape, slots(tuple(shapes[shape]))) for shape in sorted(shapes, key=_by_length)),
         slots(users),
         outputs,
         sinks,
     )
+
+
+def _by_length(window: Window) -> tuple[int, str]:
+    """A fixed order for windows of any kind."""
+    return window.length_ms, window.sql
 
 
 def _side(node: Node, key: OutputKey) -> SideSpec:
@@ -148,8 +155,10 @@ def _side(node: Node, key: OutputKey) -> SideSpec:
 
 
 def _numbered(sinks: Sequence[SinkSpec]) -> tuple[SinkSpec, ...]:
-    numbers: dict[object, int] = {}
-    return tuple(replace(s, alike=numbers.setdefault((s.leaves, s.outputs, s.mode), len(numbers))) for s in sinks)
+    classes: dict[object, int] = {}
+    return tuple(
+        replace(s, output_class=classes.setdefault((s.leaves, s.outputs, s.mode), len(classes))) for s in sinks
+    )
 
 
 def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:

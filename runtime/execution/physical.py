@@ -18,30 +18,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from optimizer.model import expressions as ex
 from optimizer.model.plan import Leaf
-from optimizer.model.query import Output, Window
-from optimizer.model.types import ColumnType, StreamSchema
+from optimizer.model.query import Output
+from optimizer.model.types import StreamSchema
+from optimizer.model.windows import Window
+from runtime.buckets.refs import IndexKey, OutputKey
 from runtime.columns.predicate_index import Selection
-from runtime.execution.packed import Packed
+from runtime.execution.shipped import ShippedOnce
 
-IndexKey = tuple[tuple[str, ColumnType], ...]
-"""Columns of one source view, in the order in which they are hashed."""
 
-OutputKey = tuple[tuple[Leaf, str, ColumnType], ...]
-"""The same for a joined bucket, whose columns come from several leaves."""
+class QueryWindow(NamedTuple):
+    """The time a query looks at: its windows, from the one that starts at `active_from` on (None: all)."""
+
+    slot: int
+    window: Window
+    active_from: int | None
+
+
+class WindowSlots(NamedTuple):
+    """The queries that have the same windows."""
+
+    window: Window
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """One query group's look at one occurrence of a stream."""
+    """What one query group takes from one occurrence of a stream: selections and windows per query, and its indexes."""
 
     leaf: Leaf
     group: int
     words: int
     selections: tuple[Selection, ...]
-    windows: tuple[tuple[int, Window, int | None], ...]
+    windows: tuple[QueryWindow, ...]
     keys: tuple[IndexKey, ...]
 
 
@@ -68,7 +80,7 @@ class SinkSpec:
     """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof.
 
     `mode` is ROWS, FACTORIZED or COUNT. `needs_rows`: single combinations must be looked at; else closed lists say
-    everything. `alike` is equal for queries of a join that select the same in the same mode.
+    everything. `output_class` is equal for queries of a join that select the same in the same mode.
     """
 
     uid: str
@@ -80,7 +92,7 @@ class SinkSpec:
     outputs: tuple[Output, ...]
     mode: str
     needs_rows: bool
-    alike: int = 0
+    output_class: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class JoinSpec:
     words: int
     left: SideSpec
     right: SideSpec
-    shapes: tuple[tuple[Window, tuple[int, ...]], ...]
+    shapes: tuple[WindowSlots, ...]
     users: tuple[int, ...]
     outputs: tuple[OutputSpec, ...]
     sinks: tuple[SinkSpec, ...]
@@ -125,12 +137,12 @@ class Physical:
         return tuple(j for level in self.levels for j in level)
 
     @cached_property
-    def packed_joins(self) -> Packed[Mapping[str, JoinSpec]]:
-        return Packed({j.name: j for j in self.joins})
+    def shipped_joins(self) -> ShippedOnce[Mapping[str, JoinSpec]]:
+        return ShippedOnce({j.name: j for j in self.joins})
 
     @cached_property
-    def packed_sources(self) -> Packed[Mapping[str, SourceSpec]]:
-        return Packed(self.sources)
+    def shipped_sources(self) -> ShippedOnce[Mapping[str, SourceSpec]]:
+        return ShippedOnce(self.sources)
 
 
 def source_sides(spec: JoinSpec, joins: Mapping[str, JoinSpec]) -> dict[Leaf, SideSpec]:

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
-from runtime.buckets.refs import SourceRef, ViewRef
+from runtime.buckets.refs import IndexKey, OutputKey, SourceRef, ViewRef
 from runtime.control.state import State
-from runtime.execution.physical import IndexKey, OutputKey, Physical, SideSpec, ViewSpec
-from runtime.operators.rebuild import ViewRebuild
+from runtime.execution.physical import Physical, SideSpec, ViewSpec
+from runtime.operators.rebuild import BitSource, ViewRebuild
 
 Output = tuple[str, OutputKey]
 
@@ -99,7 +99,7 @@ def _view_rebuild(
     if not found:
         return None
     keys = tuple(k for k in keys if users[(view.leaf, view.group, k)] & found.keys())
-    bits = tuple((present[uid], *at) for uid, at in found.items())
+    bits = tuple(BitSource(present[uid], *at) for uid, at in found.items())
     return ViewRebuild(bucket, view.leaf, view.group, view.words, bits, keys)
 
 

@@ -11,16 +11,37 @@ Cost: one sort of 64-bit numbers; 4 bytes an item plus (8 + 16 + 4 + 8 per query
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from runtime.kernels.sets import alike
+from runtime.kernels.sets import all_equal
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
+
+
+class Entries(NamedTuple):
+    """Entries [first, end) of an index; the arrays are those of the whole index."""
+
+    hashes: U64
+    lo: I64
+    hi: I64
+    query_sets: U64
+    first: int
+    end: int
+
+
+class Items(NamedTuple):
+    """The items behind the entries of an index: `order[offsets[e]:offsets[e+1]]` are those of entry e, and
+    `query_sets[item]` is an item's query set."""
+
+    order: I32
+    offsets: I32
+    query_sets: U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,9 @@ class Csr:
         if end_hash < 1 << 64:
             b = int(np.searchsorted(self.hashes, np.uint64(end_hash)))
         return a, b
+
+    def entries(self, first: int, end: int) -> Entries:
+        return Entries(self.hashes, self.lo, self.hi, self.query_sets, first, end)
 
 
 @nb.njit(cache=True, nogil=True)
@@ -121,7 +145,7 @@ def in_order(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64) -> bool
 
 @nb.njit(cache=True, nogil=True)
 def _tickets(items: npt.NDArray[np.intp], hashes: U64, mask: np.uint64) -> U64:
-    """The leading bits of each item's hash with the item's place behind them: one number that sorts like the item."""
+    """Per item one number to sort by: the leading bits of its hash, and in the low bits its place in `items`."""
     out = np.empty(items.shape[0], np.uint64)
     for i in range(items.shape[0]):
         out[i] = (hashes[items[i]] & ~mask) | np.uint64(i)
@@ -183,8 +207,11 @@ def _one(lo: I64, hi: I64) -> bool:
 
 @nb.njit(cache=True, nogil=True)
 def entry_sets(order: I32, offsets: I32, query_sets: U64, first: int, end: int) -> U64:
-    """The OR of the items' query sets, for the entries [first, end). The rows of others are there and mean nothing:
-    memory that is not touched costs nothing."""
+    """The OR of the items' query sets, for the entries [first, end).
+
+    The result has a row for every entry, so that it is addressed like the index, but the rows of other entries are not
+    filled in and must not be read: memory that is never touched costs nothing.
+    """
     out = np.empty((offsets.shape[0] - 1, query_sets.shape[1]), np.uint64)
     for e in range(first, end):
         for w in range(query_sets.shape[1]):
@@ -198,7 +225,7 @@ def entry_sets(order: I32, offsets: I32, query_sets: U64, first: int, end: int) 
 def build(items: npt.NDArray[np.intp], hashes: U64, lo: I64, hi: I64, query_sets: U64) -> Csr:
     """Index `items`; the other arrays are addressed by item number."""
     index = grouped(items, hashes, lo, hi)
-    if alike(query_sets):
+    if all_equal(query_sets):
         return replace(index, query_sets=np.repeat(query_sets[:1], len(index.hashes), axis=0))
     return replace(index, query_sets=entry_sets(index.order, index.offsets, query_sets, 0, len(index.hashes)))
 

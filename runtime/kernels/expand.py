@@ -8,23 +8,42 @@ out to several tasks, even inside one entry.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from runtime.kernels.room import trimmed
+from runtime.kernels.csr import Items
+from runtime.kernels.trim import trim
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 
-def carry(*arguments: Any) -> tuple[Any, ...]:
-    """Items of the given entries (positions within [first, end)): (pair number, item, query set); the arguments are
-    those of `_carry`."""
-    return trimmed(*_carry(*arguments))
+class Carried(NamedTuple):
+    """Items of one side: the number of the entry pair each comes from, the item, the queries that want it."""
+
+    pair: I32
+    item: I32
+    sets: U64
+
+
+class ItemPairs(NamedTuple):
+    """Combinations: number of the entry pair, left item, right item and its position, the queries that want it."""
+
+    pair: I32
+    left: I32
+    right: I32
+    position: I32
+    sets: U64
+
+
+def carry(entries: I32, pair_sets: U64, items: Items, first: int, end: int) -> Carried:
+    """The items of one side of entry pairs that lie at positions [first, end)."""
+    n, out_p, out_i, out_q = _carry(entries, pair_sets, *items, first, end)
+    return Carried(trim(out_p, n), trim(out_i, n), trim(out_q, n))
 
 
 @nb.njit(cache=True, nogil=True)
@@ -45,11 +64,11 @@ def _carry(entries: I32, pair_sets: U64, order: I32, offsets: I32, query_sets: U
         b = min(offsets[entries[p] + 1], end)
         for position in range(a, b):
             item = order[position]
-            some = np.uint64(0)
+            union = np.uint64(0)
             for w in range(words):
                 out_q[n, w] = query_sets[item, w] & pair_sets[p, w]
-                some |= out_q[n, w]
-            if some != 0:
+                union |= out_q[n, w]
+            if union != 0:
                 out_p[n] = p
                 out_i[n] = item
                 n += 1
@@ -68,10 +87,14 @@ def count_pairs(l_entries: I32, l_offsets: I32, l_from: int, l_to: int, r_entrie
     return out
 
 
-def pairs(*arguments: Any) -> tuple[Any, ...]:
-    """All combinations: (pair number, left item, right item, position of the right item, query set); the arguments are
-    those of `_pairs`."""
-    return trimmed(*_pairs(*arguments))
+def pairs(
+    l_entries: I32, left: Items, l_from: int, l_to: int, r_entries: I32, right: Items, pair_sets: U64, capacity: int
+) -> ItemPairs:
+    """All combinations of entry pairs; `capacity`: how many there are (`count_pairs`)."""
+    n, out_p, out_l, out_r, out_pos, out_q = _pairs(
+        l_entries, *left, l_from, l_to, r_entries, *right, pair_sets, capacity
+    )
+    return ItemPairs(trim(out_p, n), trim(out_l, n), trim(out_r, n), trim(out_pos, n), trim(out_q, n))
 
 
 @nb.njit(cache=True, nogil=True)
@@ -102,19 +125,19 @@ def _pairs(  # type: ignore[no-untyped-def]
         b = min(l_offsets[l_entries[p] + 1], l_to)
         for i in range(a, b):
             li = l_order[i]
-            some = np.uint64(0)
+            union = np.uint64(0)
             for w in range(words):
                 left[w] = l_qs[li, w] & pair_sets[p, w]
-                some |= left[w]
-            if some == 0:
+                union |= left[w]
+            if union == 0:
                 continue
             for j in range(r_offsets[r_entries[p]], r_offsets[r_entries[p] + 1]):
                 ri = r_order[j]
-                some = np.uint64(0)
+                union = np.uint64(0)
                 for w in range(words):
                     out_q[n, w] = left[w] & r_qs[ri, w]
-                    some |= out_q[n, w]
-                if some != 0:
+                    union |= out_q[n, w]
+                if union != 0:
                     out_p[n] = p
                     out_l[n] = li
                     out_r[n] = ri

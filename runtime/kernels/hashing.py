@@ -2,8 +2,8 @@
 
 One integer, timestamp, boolean or double key goes through a bijection (the splitmix64 finalizer), so equal hashes mean
 equal keys and nothing has to be compared again. Strings and composite keys are hashed for real; there an equal hash is
-only a candidate, and the sink compares the key columns themselves before a row leaves (`exact` tells which case it is).
-So a collision can cost time but never join two different keys.
+only a candidate, and the sink compares the key columns themselves before a row leaves. So a collision can cost time but
+never join two different keys.
 """
 
 from __future__ import annotations
@@ -12,17 +12,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.model.types import ColumnType
-
 U64 = npt.NDArray[np.uint64]
 
 CANDIDATE_MASK = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Bits kept of string and composite hashes. Tests set it to a few bits to make collisions common."""
-
-
-def exact(types: tuple[ColumnType, ...]) -> bool:
-    """Does an equal hash prove an equal key?"""
-    return len(types) == 1 and types[0] is not ColumnType.STRING
 
 
 @nb.njit(cache=True, nogil=True)

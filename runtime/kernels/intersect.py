@@ -12,33 +12,50 @@ Pairs of entries whose set is empty are never looked into: that is the pruning o
 entries of both sides plus the candidate pairs.
 
 It goes in passes, because each is then a loop the compiler does well: `_meetings` merges the hashes without a branch to
-mispredict (3 ns an entry; hashes are random, so a branch would be wrong every other time), `_capacity` says how much
-room the result can take, and only then are sets and windows looked at. Arrays that grow inside the loop would cost
+mispredict (3 ns an entry; hashes are random, so a branch would be wrong every other time), `_capacity` says how
+many pairs there can be, and only then are sets and windows looked at. Arrays that grow inside the loop would cost
 more than everything else in it. The test of a pair stands in two of the passes: as a function of its own, with arrays
 handed in, it took three times as long.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from runtime.kernels.room import trimmed
+from runtime.kernels.csr import Entries
+from runtime.kernels.trim import trim
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 
+class Shapes(NamedTuple):
+    """The queries in `sets[s]` have windows [k*advances[s], k*advances[s] + sizes[s])."""
+
+    sizes: I64
+    advances: I64
+    sets: U64
+
+
+class EntryPairs(NamedTuple):
+    """Left entry, right entry and the queries that can have rows of them, per pair."""
+
+    left: I32
+    right: I32
+    sets: U64
+
+
 @nb.njit(cache=True, nogil=True)
 def _meetings(l_hash: U64, l_first: int, l_end: int, r_hash: U64, r_first: int, r_end: int):  # type: ignore[no-untyped-def]
     """Positions of equal hashes, at least the first of every run on both sides; others of a run may follow."""
-    room = min(l_end - l_first, r_end - r_first) + 1
-    out_l = np.empty(room, np.int32)
-    out_r = np.empty(room, np.int32)
+    most = min(l_end - l_first, r_end - r_first) + 1
+    out_l = np.empty(most, np.int32)
+    out_r = np.empty(most, np.int32)
     n = 0
     i, j = l_first, r_first
     while i < l_end and j < r_end:
@@ -122,20 +139,23 @@ def _capacity(  # type: ignore[no-untyped-def]
             for k in range(j, j_end):
                 lo, hi = min(l_lo[i], r_lo[k]), max(l_hi[i], r_hi[k])
                 holding = _holding(lo, hi, sizes, advances) if lo != hi else np.uint64(0)
-                some = np.uint64(0)
+                union = np.uint64(0)
                 for w in range(words):
                     both = l_qs[i, w] & r_qs[k, w] & alive[w]
                     if lo != hi and both != 0:
                         both &= _share_window(holding, lo, hi, w, sizes, advances, shape_sets)
-                    some |= both
-                n += int(some != 0)
+                    union |= both
+                n += int(union != 0)
     return n
 
 
-def intersect(*arguments: Any) -> tuple[Any, ...]:
-    """Matching entry pairs within [l_first, l_end) x [r_first, r_end): (left entries, right entries, query sets); the
-    arguments are those of `_intersect`."""
-    return trimmed(*_intersect(*arguments))
+def intersect(left: Entries, right: Entries, alive: U64, shapes: Shapes) -> EntryPairs:
+    """Matching pairs of the given entries. All matrices have `alive.shape[0]` words or more.
+
+    Named tuples end here: numba takes them too, but looks up their type more slowly, which a small bucket would notice.
+    """
+    n, out_l, out_r, out_q = _intersect(*left, *right, alive, *shapes)
+    return EntryPairs(trim(out_l, n), trim(out_r, n), trim(out_q, n))
 
 
 @nb.njit(cache=True, nogil=True)
@@ -157,19 +177,16 @@ def _intersect(  # type: ignore[no-untyped-def]
     advances: I64,
     shape_sets: U64,
 ):
-    """How many pairs, and room for as many as there could have been.
-
-    `shape_sets[s]` is the set of queries whose windows have shape s. All matrices have `alive.shape[0]` words or more.
-    """
+    """The number of pairs, and arrays that may be longer than that."""
     words = alive.shape[0]
     meet_l, meet_r = _meetings(l_hash, l_first, l_end, r_hash, r_first, r_end)
-    room = _capacity(
+    most = _capacity(
         meet_l, meet_r, l_hash, l_lo, l_hi, l_qs, l_first, l_end, r_hash, r_lo, r_hi, r_qs, r_end,
         alive, sizes, advances, shape_sets,
     )  # fmt: skip
-    out_l = np.empty(room + 1, np.int32)  # one more than can be kept: a pair is written before it is judged
-    out_r = np.empty(room + 1, np.int32)
-    out_q = np.empty((room + 1, words), np.uint64)
+    out_l = np.empty(most + 1, np.int32)  # one more than can be kept: a pair is written before it is judged
+    out_r = np.empty(most + 1, np.int32)
+    out_q = np.empty((most + 1, words), np.uint64)
     n = 0
     for m in range(meet_l.shape[0]):
         first, j = np.int64(meet_l[m]), np.int64(meet_r[m])
@@ -180,14 +197,14 @@ def _intersect(  # type: ignore[no-untyped-def]
             for k in range(j, j_end):
                 lo, hi = min(l_lo[i], r_lo[k]), max(l_hi[i], r_hi[k])
                 holding = _holding(lo, hi, sizes, advances) if lo != hi else np.uint64(0)
-                some = np.uint64(0)
+                union = np.uint64(0)
                 for w in range(words):
                     both = l_qs[i, w] & r_qs[k, w] & alive[w]
                     if lo != hi and both != 0:
                         both &= _share_window(holding, lo, hi, w, sizes, advances, shape_sets)
                     out_q[n, w] = both
-                    some |= both
+                    union |= both
                 out_l[n] = i
                 out_r[n] = k
-                n += int(some != 0)
+                n += int(union != 0)
     return n, out_l, out_r, out_q

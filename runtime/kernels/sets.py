@@ -14,7 +14,7 @@ U64 = npt.NDArray[np.uint64]
 
 
 @nb.njit(cache=True, nogil=True)
-def some(sets: U64) -> npt.NDArray[np.bool_]:
+def nonempty(sets: U64) -> npt.NDArray[np.bool_]:
     """Which sets are not empty?"""
     n, words = sets.shape
     out = np.empty(n, np.bool_)
@@ -27,8 +27,8 @@ def some(sets: U64) -> npt.NDArray[np.bool_]:
 
 
 @nb.njit(cache=True, nogil=True)
-def pick(sets: U64, rows: npt.NDArray[np.intp]) -> U64:
-    """The given rows."""
+def take_rows(sets: U64, rows: npt.NDArray[np.intp]) -> U64:
+    """The sets at the given row numbers, which are not checked."""
     n, words = rows.shape[0], sets.shape[1]
     out = np.empty((n, words), np.uint64)
     for i in range(n):
@@ -38,14 +38,23 @@ def pick(sets: U64, rows: npt.NDArray[np.intp]) -> U64:
 
 
 @nb.njit(cache=True, nogil=True)
-def alike(sets: U64) -> bool:
-    """Is there one set that all rows have? Ends with the first that differs."""
+def all_equal(sets: U64) -> bool:
+    """Do all rows have the same set? Ends with the first that differs; False if there is no row."""
     n, words = sets.shape
     for i in range(1, n):
         for w in range(words):
             if sets[i, w] != sets[0, w]:
                 return False
     return bool(n > 0)
+
+
+@nb.njit(cache=True, nogil=True)
+def intersect_with_table(sets: U64, table: U64, places: npt.NDArray[np.int64]) -> None:
+    """Row i becomes its intersection with row places[i] of the table, in place."""
+    for i in range(sets.shape[0]):
+        p = places[i]
+        for w in range(sets.shape[1]):
+            sets[i, w] &= table[p, w]
 
 
 # The number of the only bit of a power of two, found by a multiplication (de Bruijn) and a table.

@@ -32,17 +32,3 @@ def slice_starts(times: I64, sizes: I64, advances: I64) -> I64:
             best = max(best, edge)
         out[i] = best
     return out
-
-
-def window_range(
-    lo: I64, hi: I64, size: int, advance: int, active_from: int | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Per row, the first and last k such that [k*advance, k*advance + size) holds both lo and hi and starts in time.
-
-    last < first where there is no such window.
-    """
-    last = lo // advance
-    first = (hi - size) // advance + 1
-    if active_from is not None:
-        first = np.maximum(first, -(-active_from // advance))
-    return first, last

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from optimizer.model.expressions import ColumnRef, Compare, Literal
-from optimizer.model.types import ColumnType
-from runtime.columns.column import ColumnData
-from runtime.columns.predicate_index import PredicateIndex, Selection
 from runtime.kernels import csr, expand, fetch, hashing, intersect, records, slices, tally
 from runtime.kernels import sets as query_sets
 
@@ -24,12 +20,11 @@ def warm_up() -> None:
     hashing.hash_strings(np.array([0, 1], np.int64), np.array([65], np.uint8))
     hashes = hashing.combine([hashing.hash_integers(times), hashing.hash_doubles(times.astype(np.float64))])
     index = csr.build(np.arange(2), hashes, starts, starts, sets)
-    e = len(index.hashes)
-    side = (index.hashes, index.lo, index.hi, index.query_sets, 0, e)
-    l, r, pair_sets = intersect.intersect(*side, *side, sets[0], one, one, sets[:1])
-    expand.carry(l, pair_sets, index.order, index.offsets, sets, 0, 2)
+    entries, items = index.entries(0, len(index.hashes)), csr.Items(index.order, index.offsets, sets)
+    l, r, pair_sets = intersect.intersect(entries, entries, sets[0], intersect.Shapes(one, one, sets[:1]))
+    expand.carry(l, pair_sets, items, 0, 2)
     expand.count_pairs(l, index.offsets, 0, 2, r, index.offsets)
-    expand.pairs(l, index.order, index.offsets, sets, 0, 2, r, index.order, index.offsets, sets, pair_sets, 4)
+    expand.pairs(l, items, 0, 2, r, items, pair_sets, 4)
     counts = query_sets.count_members(sets)
     query_sets.members(sets, np.cumsum(counts) - counts, int(counts.sum()))
     for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
@@ -42,9 +37,8 @@ def warm_up() -> None:
     record = np.array([22, 0, 0, 0, 1, 4, 123, 125, 2, 2, 97, 1], np.uint8)  # value {}, one header
     _, starts, lengths, _ = records.unpack(record, 0, 1)
     records.object_lines(record, starts, lengths)
-    column = ColumnRef("a", "x", ColumnType.BIGINT)
-    condition = Compare(">", column, Literal(3, ColumnType.BIGINT))
-    PredicateIndex([Selection(0, condition)], 1).query_sets(lambda _: ColumnData(ColumnType.BIGINT, times), 2)
+    query_sets.take_rows(sets, np.flatnonzero(query_sets.nonempty(sets)))
+    query_sets.intersect_with_table(sets, sets, np.zeros(2, np.int64))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from optimizer.errors import InternalError
 from optimizer.model import expressions, plan, query, types
 from optimizer.model.changelog import Changelog
 from optimizer.model.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
+from runtime.windows.registry import KINDS
 
 
 class _Converter(NamedTuple):
@@ -50,7 +51,7 @@ def register_converted(kind: type, to_json: Callable[[Any], Any], from_json: Cal
 
 
 register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
-register(query.Window, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
+register(*KINDS, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
 register(
     expressions.ColumnRef,
     expressions.Literal,

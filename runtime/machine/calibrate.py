@@ -22,7 +22,7 @@ import numpy as np
 from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json
 from runtime.files import write_atomically
 from runtime.kernels import csr, expand, hashing
-from runtime.kernels.intersect import intersect
+from runtime.kernels.intersect import Shapes, intersect
 from runtime.kernels.warm import warm_up
 
 REPETITIONS = 3
@@ -76,16 +76,15 @@ def _run(columns: list[np.ndarray[tuple[int], np.dtype[np.int64]]], *, expand_pa
     slices = np.zeros(n, np.int64)
     items = np.arange(n)
     left, right = (csr.build(items, hashing.hash_integers(c), slices, slices, sets) for c in columns)
-    sides = [(s.hashes, s.lo, s.hi, s.query_sets, 0, len(s.hashes)) for s in (left, right)]
-    l, r, pair_sets = intersect(*sides[0], *sides[1], ALL, HOUR, HOUR, ALL[None, :])
+    l_entries, r_entries = (index.entries(0, len(index.hashes)) for index in (left, right))
+    l_items, r_items = (csr.Items(index.order, index.offsets, sets) for index in (left, right))
+    l, r, pair_sets = intersect(l_entries, r_entries, ALL, Shapes(HOUR, HOUR, ALL[None, :]))
     if carry_on:
-        _, moved, moved_sets = expand.carry(l, pair_sets, left.order, left.offsets, sets, 0, n)
+        _, moved, moved_sets = expand.carry(l, pair_sets, l_items, 0, n)
         at = np.zeros(len(moved), np.int64)
         csr.build(np.arange(len(moved)), hashing.hash_integers(columns[0][moved] * 31), at, at, moved_sets)
     if expand_pairs:
         total = int(expand.count_pairs(l, left.offsets, 0, n, r, right.offsets).sum())
-        pairs = expand.pairs(
-            l, left.order, left.offsets, sets, 0, n, r, right.order, right.offsets, sets, pair_sets, total
-        )
-        for column, rows in zip(columns, pairs[1:3], strict=True):
+        made = expand.pairs(l, l_items, 0, n, r, r_items, pair_sets, total)
+        for column, rows in zip(columns, (made.left, made.right), strict=True):
             column[rows]  # the values of the result rows

@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 
 from optimizer.model.expressions import ColumnRef, Compare, CountAll, Expr, Literal
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from optimizer.model.windows import PeriodicWindow
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
@@ -42,7 +43,7 @@ def warm_up() -> None:
 
 
 def _queries() -> list[JoinQuery]:
-    short, long = Window(1000, 1000), Window(2000, 500)
+    short, long = PeriodicWindow(1000, 1000), PeriodicWindow(2000, 500)
     more = Compare(">", _column("A", "k"), Literal(0, ColumnType.BIGINT))
     two = (_equal("A", "B", "k"),)
     return [
@@ -64,7 +65,7 @@ def _equal(left: str, right: str, column: str) -> EquiPredicate:
 
 def _query(
     sources: str,
-    window: Window,
+    window: PeriodicWindow,
     selections: tuple[tuple[str, Expr], ...],
     equi: tuple[EquiPredicate, ...],
     output: Expr,

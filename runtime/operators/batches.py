@@ -1,14 +1,16 @@
 """Rows of several queries that select the same columns, made together and cut apart.
 
 With a thousand queries a flush has a thousand small parts, and fetching every column of each on its own costs more in
-calls than in bytes. Queries that select the same (`SinkSpec.alike`) are therefore put one after the other: a column is
-fetched once for all of them, and each query's batch is a slice of that, without a copy until it is written.
+calls than in bytes. Queries that select the same (`SinkSpec.output_class`) are therefore put one after the other: a
+column is fetched once for all of them, and each query's batch is a slice of that, without a copy until it is written.
 
 At most about `TOGETHER` rows are made at a time, which bounds the memory and keeps them in the processor's caches. The
 order of a query's own rows, and so what it gets, is the same as if it were alone.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,7 @@ from runtime.operators.combinations import Combinations, Part
 from runtime.operators.inputs import joined_up
 from runtime.results.factorized import BOUNDS, Layout
 from runtime.results.segment import SegmentWriter
+from runtime.windows.registry import logic_of
 
 TOGETHER = 1 << 15
 ALONE = 1 << 12
@@ -32,42 +35,51 @@ ALONE = 1 << 12
 Starts = npt.NDArray[np.int64]
 
 
+class _Waiting(NamedTuple):
+    """A query's combinations, one per window they are in, with the starts of the windows."""
+
+    sink: SinkSpec
+    part: Part
+    starts: Starts
+
+
 class Batches:
     """The batches of one flush."""
 
-    def __init__(self, found: Combinations, writer: SegmentWriter) -> None:
-        self._found, self._writer = found, writer
-        self._waiting: dict[int, list[tuple[SinkSpec, Part, Starts]]] = {}
+    def __init__(self, combinations: Combinations, writer: SegmentWriter) -> None:
+        self._combinations, self._writer = combinations, writer
+        self._waiting: dict[int, list[_Waiting]] = {}
         self._rows: dict[int, int] = {}
 
     def add(self, sink: SinkSpec, part: Part, starts: Starts) -> None:
-        """A query's combinations, one per window they are in, with the starts of the windows."""
+        """To be written now, or together with others that select the same."""
         if len(starts) >= ALONE:
-            self._make([(sink, part, starts)])
+            self._make([_Waiting(sink, part, starts)])
             return
-        if self._rows.get(sink.alike, 0) + len(starts) > TOGETHER:
-            self._write(sink.alike)
-        self._waiting.setdefault(sink.alike, []).append((sink, part, starts))
-        self._rows[sink.alike] = self._rows.get(sink.alike, 0) + len(starts)
+        together = sink.output_class
+        if self._rows.get(together, 0) + len(starts) > TOGETHER:
+            self._write(together)
+        self._waiting.setdefault(together, []).append(_Waiting(sink, part, starts))
+        self._rows[together] = self._rows.get(together, 0) + len(starts)
 
     def flush(self) -> None:
-        for alike in list(self._waiting):
-            self._write(alike)
+        for output_class in list(self._waiting):
+            self._write(output_class)
 
-    def _write(self, alike: int) -> None:
-        self._rows.pop(alike, None)
-        if parts := self._waiting.pop(alike, []):
+    def _write(self, output_class: int) -> None:
+        self._rows.pop(output_class, None)
+        if parts := self._waiting.pop(output_class, []):
             self._make(parts)
 
-    def _make(self, parts: list[tuple[SinkSpec, Part, Starts]]) -> None:
-        first = parts[0][0]
-        start = joined_up([starts for _, _, starts in parts])
-        end = joined_up([starts + sink.window.size_ms for sink, _, starts in parts])
+    def _make(self, parts: list[_Waiting]) -> None:
+        first = parts[0].sink
+        start = joined_up([p.starts for p in parts])
+        end = joined_up([logic_of(p.sink.window).ends(p.starts) for p in parts])
         bounds = dict(zip(BOUNDS, (start, end), strict=True))
         if len(parts) == 1:
-            self._writer.append(first.uid, _batch(first, parts[0][1], bounds))
+            self._writer.append(first.uid, _batch(first, parts[0].part, bounds))
             return
-        batch = _batch(first, self._found.part(joined_up([part.rows for _, part, _ in parts])), bounds)
+        batch = _batch(first, self._combinations.part(joined_up([p.part.rows for p in parts])), bounds)
         at = 0
         for sink, _, starts in parts:
             self._writer.append(sink.uid, batch.slice(at, len(starts)))

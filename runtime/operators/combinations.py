@@ -8,30 +8,46 @@ computed once per window shape.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.plan import Leaf
-from optimizer.model.query import Window
+from optimizer.model.windows import Window
+from runtime.buckets.views import RowRefs
 from runtime.columns.column import ColumnData
 from runtime.columns.querysets import Words, has
 from runtime.kernels import sets as sets_kernel
-from runtime.kernels.expand import unroll
 from runtime.kernels.fetch import fetch
-from runtime.kernels.slices import window_range
 from runtime.operators.inputs import Directory, LeafRows, chosen_of
+from runtime.windows.registry import logic_of
 
 MOST_MEMBERS = 1 << 24
 """(Combination, query) pairs whose rows are held at a time: 64 MB."""
 
-Refs = dict[Leaf, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+Refs = dict[Leaf, RowRefs]
 Rows = npt.NDArray[Any]
 
 
+class _Members(NamedTuple):
+    """The rows of every slot, one slot after the other: those of slot s end at ends[s]. `rows` is None if they are too
+    many to hold; then each query has so many that looking through all sets for each of them is cheap."""
+
+    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int32] | None
+
+
+def _members(sets: Words) -> _Members:
+    """In one walk: looking through all sets once per query would cost queries times combinations."""
+    counts = sets_kernel.count_members(sets)
+    ends = np.cumsum(counts)
+    total = int(ends[-1])
+    return _Members(ends, sets_kernel.members(sets, ends - counts, total) if total <= MOST_MEMBERS else None)
+
+
 class Combinations:
-    """`refs` per leaf: (bucket, item) of every combination; `sets` who wants it; [`lo`, `hi`] the slices it spans."""
+    """`refs`: per leaf the row of every combination; `sets` who wants it; [`lo`, `hi`] the slices it spans."""
 
     def __init__(
         self,
@@ -50,44 +66,32 @@ class Combinations:
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
         self._starts: dict[Window, npt.NDArray[np.int64]] = {}
         self._all: Rows = np.arange(len(lo))
-        self._apart: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32] | None] | None = None
+        self._by_slot: _Members | None = None
 
     def of(self, slot: int) -> Rows:
         """The combinations a query wants; always the same array when it wants all, so that nothing is picked out."""
-        members = self._members() if self._many else None
-        if members is None:
+        if self._many and self._by_slot is None:
+            self._by_slot = _members(self._sets)
+        ends, rows = self._by_slot or (None, None)
+        if ends is None or rows is None:
             wanted = has(self._sets, slot)
             return self._all if wanted.all() else np.flatnonzero(wanted)
-        ends, rows = members
         if slot >= len(ends):
             return rows[:0]
         mine = rows[ends[slot - 1] if slot else 0 : ends[slot]]
         return self._all if len(mine) == len(self._all) else mine
-
-    def _members(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None:
-        """The rows of every query, taken apart in one walk: looking through all sets once per query would cost queries
-        times combinations. None if that is too much to hold; then each query has so many that looking is cheap."""
-        if self._apart is None:
-            counts = sets_kernel.count_members(self._sets)
-            ends = np.cumsum(counts)
-            total = int(ends[-1])
-            fits = total <= MOST_MEMBERS
-            rows = sets_kernel.members(self._sets, ends - counts, total) if fits else None
-            self._apart = ends, rows
-        ends, rows = self._apart
-        return None if rows is None else (ends, rows)
 
     def part(self, rows: Rows) -> Part:
         return Part(self, rows)
 
     def column(self, leaf: Leaf, name: str) -> ColumnData:
         """For all combinations, fetched once."""
-        found = self._columns.get((leaf, name))
-        if found is None:
+        data = self._columns.get((leaf, name))
+        if data is None:
             if leaf not in self._leaves:
                 self._leaves[leaf] = self._directory.rows(leaf, self._group, *self._refs[leaf])
-            found = self._columns[(leaf, name)] = self._leaves[leaf].column(name)
-        return found
+            data = self._columns[(leaf, name)] = self._leaves[leaf].column(name)
+        return data
 
     def column_at(self, leaf: Leaf, name: str, rows: Rows) -> ColumnData:
         whole = self.column(leaf, name)
@@ -102,16 +106,16 @@ class Combinations:
     def windows(self, rows: Rows, window: Window, active_from: int | None) -> tuple[Rows, npt.NDArray[np.int64]]:
         """(rows, window starts): every row once per window that holds it.
 
-        A row of a tumbling query is in exactly one window: query sets already say that it is in one that counts.
+        Where windows do not overlap, a row is in exactly one: query sets already say that it is in one that counts.
         """
-        if window.tumbling:
+        logic = logic_of(window)
+        if not logic.overlapping:
             starts = self._starts.get(window)
             if starts is None:
-                starts = self._starts[window] = self._lo // window.advance_ms * window.advance_ms
+                starts = self._starts[window] = logic.starts(self._lo)
             return rows, starts if rows is self._all else fetch(starts, rows)
-        first, last = window_range(self._lo[rows], self._hi[rows], window.size_ms, window.advance_ms, active_from)
-        which, k = unroll(first, np.maximum(last + 1, first))
-        return rows[which], k * window.advance_ms
+        which, starts = logic.holding(self._lo[rows], self._hi[rows], active_from).unrolled()
+        return rows[which], starts
 
     @property
     def shared(self) -> bool:
@@ -127,13 +131,13 @@ class Part:
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
 
     def column(self, leaf: Leaf, name: str) -> ColumnData:
-        found = self._columns.get((leaf, name))
-        if found is None:
+        data = self._columns.get((leaf, name))
+        if data is None:
             if self._whole.shared:
-                found = self._whole.column_at(leaf, name, self.rows)
+                data = self._whole.column_at(leaf, name, self.rows)
             else:
                 if leaf not in self._leaves:
                     self._leaves[leaf] = self._whole.rows_of(leaf, self.rows)
-                found = self._leaves[leaf].column(name)
-            self._columns[(leaf, name)] = found
-        return found
+                data = self._leaves[leaf].column(name)
+            self._columns[(leaf, name)] = data
+        return data

@@ -23,10 +23,10 @@ import numpy.typing as npt
 from runtime.columns.querysets import Words, bitset, has
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.kernels.expand import unroll
-from runtime.kernels.slices import window_range
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.matches import Match, Side
+from runtime.windows.registry import logic_of
 
 BLOCK = 1 << 22
 """Numbers (lists x queries) held at a time."""
@@ -75,12 +75,11 @@ class CountOperator:
             right = self._in_lists(self.spec.right, chosen.right.bucket, r_first, r_end, slots)
             for s, sink in enumerate(sinks):
                 times = left[l_at, s] * right[r_at, s] * has(chosen.sets, sink.slot)
-                some = np.flatnonzero(times)
-                w = sink.window
-                first, last = window_range(chosen.lo[some], chosen.hi[some], w.size_ms, w.advance_ms, sink.active_from)
-                which, k = unroll(first, np.maximum(last + 1, first))
+                rows = np.flatnonzero(times)
+                held = logic_of(sink.window).holding(chosen.lo[rows], chosen.hi[rows], sink.active_from)
+                which, starts = held.unrolled()
                 if len(which):
-                    self.tally.add(sink.uid, k * w.advance_ms, times[some][which])
+                    self.tally.add(sink.uid, starts, times[rows][which])
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -92,12 +91,11 @@ class CountOperator:
             view = d.view(bucket, side.leaves[0], side.group)
             ref = d.sources[bucket].view(side.leaves[0], side.group)
             assert ref is not None
-            found = count_in_ranges(view.order(side.index_key), view.sets, first, end, slots)
-            counted: Numbers = found * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
+            items = count_in_ranges(view.order(side.index_key), view.sets, first, end, slots)
+            counted: Numbers = items * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
             return counted
         _, positions = unroll(first, end)
-        items = d.joined_bucket(bucket).order[positions]
-        behind = self._behind(side, bucket, items, slots)
+        behind = self._behind(side, bucket, d.joined_bucket(bucket).order[positions], slots)
         running = np.vstack((np.zeros((1, len(slots)), np.int64), np.cumsum(behind, axis=0)))
         ends = np.cumsum(end - first)
         total: Numbers = running[ends] - running[ends - (end - first)]
@@ -112,14 +110,14 @@ class CountOperator:
         out = _bits(d.sets(np.full(len(items), bucket), items, None, side.group, self.spec.words), slots)
         partners = joined.partner_bucket[items]
         first, end = joined.partner_from[items].astype(np.int64), joined.partner_to[items].astype(np.int64)
-        for b, chosen in split_by_bucket(partners) if len(items) else ():
-            at = slice(None) if chosen is None else chosen
+        for b, positions in split_by_bucket(partners) if len(items) else ():
+            at = slice(None) if positions is None else positions
             lists, which = np.unique((first[at] << 32) | end[at], return_inverse=True)
             out[at] *= self._in_lists(partner, b, lists >> 32, lists & 0xFFFFFFFF, slots)[which]
         if carrier.child is not None:
             carriers = joined.carrier_bucket[items]
-            for b, chosen in split_by_bucket(carriers) if len(items) else ():
-                at = slice(None) if chosen is None else chosen
+            for b, positions in split_by_bucket(carriers) if len(items) else ():
+                at = slice(None) if positions is None else positions
                 out[at] *= self._behind(carrier, b, joined.carrier_item[items][at], slots)
         return out
 

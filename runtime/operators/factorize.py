@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,25 +27,25 @@ from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import evaluate
 from runtime.columns.querysets import Words, bitset, has, widen
 from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec, source_sides
-from runtime.kernels.expand import carry, unroll
-from runtime.kernels.sets import some
-from runtime.kernels.slices import window_range
+from runtime.kernels.expand import unroll
+from runtime.kernels.sets import nonempty
 from runtime.operators.inputs import Directory, gather
-from runtime.operators.matches import Match, Side, chunks
+from runtime.operators.matches import Lists, Match, Side, chunks
 from runtime.results.factorized import BOUNDS, Layout, list_array
 from runtime.results.segment import SegmentWriter
+from runtime.windows.base import Holding
+from runtime.windows.registry import logic_of
 
 FLUSH = 1 << 18
 """Items in lists collected before anything is fetched."""
 
 LONGEST = 1 << 16
 
-END = np.int64(np.iinfo(np.int32).max)
 Ints = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class LeafLists:
     """One leaf's list per row: positions [first, end) in the index of a bucket, or (not `listed`) items themselves."""
 
     buckets: Ints
@@ -53,18 +53,18 @@ class Lists:
     end: Ints
     listed: npt.NDArray[np.bool_]
 
-    def take(self, rows: Ints) -> Lists:
-        return Lists(self.buckets[rows], self.first[rows], self.end[rows], self.listed[rows])
+    def take(self, rows: Ints) -> LeafLists:
+        return LeafLists(self.buckets[rows], self.first[rows], self.end[rows], self.listed[rows])
 
     @staticmethod
-    def of(bucket: int | Ints, first: Ints, end: Ints, *, listed: bool) -> Lists:
+    def of(bucket: int | Ints, first: Ints, end: Ints, *, listed: bool) -> LeafLists:
         buckets = np.full(len(first), bucket, np.int64) if isinstance(bucket, int) else bucket
         begin = first.astype(np.int64)
-        return Lists(buckets, begin, np.maximum(end.astype(np.int64), begin), np.full(len(first), listed))
+        return LeafLists(buckets, begin, np.maximum(end.astype(np.int64), begin), np.full(len(first), listed))
 
 
-def concat(parts: list[Lists]) -> Lists:
-    return Lists(
+def concat(parts: list[LeafLists]) -> LeafLists:
+    return LeafLists(
         np.concatenate([p.buckets for p in parts]),
         np.concatenate([p.first for p in parts]),
         np.concatenate([p.end for p in parts]),
@@ -72,7 +72,32 @@ def concat(parts: list[Lists]) -> Lists:
     )
 
 
-Factors = dict[Leaf, Lists]
+Factors = dict[Leaf, LeafLists]
+
+
+class _Products(NamedTuple):
+    """Rows of lists, collected until they are worth a flush: who wants each, and the slices [lo, hi] it spans."""
+
+    lists: Factors
+    sets: Words
+    lo: Ints
+    hi: Ints
+
+
+class _Opened(NamedTuple):
+    """Items as products: which item (or pair of entries) each came from, its lists, who wants it."""
+
+    origin: Ints
+    lists: Factors
+    sets: Words
+
+
+class _Wanted(NamedTuple):
+    """Items of lists that a query wants: the row whose list it is in, bucket and item."""
+
+    row: Ints
+    bucket: Ints
+    item: Ints
 
 
 class FactorOperator:
@@ -84,7 +109,7 @@ class FactorOperator:
         self.directory, self.joins, self.spec, self.writer = directory, joins, spec, writer
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
         self._sides = source_sides(spec, joins)
-        self._parts: list[tuple[Factors, Words, Ints, Ints]] = []
+        self._parts: list[_Products] = []
         self._held = 0
 
     # -- collecting -----------------------------------------------------------------------------------------------
@@ -95,51 +120,43 @@ class FactorOperator:
             return
         l, r, spec = chosen.left, chosen.right, self.spec
         if spec.left.child is None and spec.right.child is None:
-            lists = self._entries(spec.left, l, chosen.l_entries, chosen.l_from, chosen.l_to)
-            lists |= self._entries(spec.right, r, chosen.r_entries, 0, int(END))
-            self._keep(lists, widen(chosen.sets, spec.words), chosen.lo, chosen.hi)
+            lists = _closed(spec.left, l, chosen.left_lists()) | _closed(spec.right, r, chosen.right_lists())
+            self._keep(_Products(lists, widen(chosen.sets, spec.words), chosen.lo, chosen.hi))
         elif spec.right.child is None:
-            p, items, sets = carry(
-                chosen.l_entries, chosen.sets, l.index.order, l.index.offsets, l.sets, chosen.l_from, chosen.l_to
-            )
+            p, items, sets = chosen.carried_left()
             p, lists, sets = self._opened(spec.left, l, p, items, sets)
-            lists |= self._entries(spec.right, r, chosen.r_entries[p], 0, int(END))
-            self._keep(lists, sets, chosen.lo[p], chosen.hi[p])
+            lists |= _closed(spec.right, r, chosen.right_lists(p))
+            self._keep(_Products(lists, sets, chosen.lo[p], chosen.hi[p]))
         elif spec.left.child is None:
-            p, items, sets = carry(chosen.r_entries, chosen.sets, r.index.order, r.index.offsets, r.sets, 0, END)
+            p, items, sets = chosen.carried_right()
             p, lists, sets = self._opened(spec.right, r, p, items, sets)
-            lists |= self._entries(spec.left, l, chosen.l_entries[p], chosen.l_from, chosen.l_to)
-            self._keep(lists, sets, chosen.lo[p], chosen.hi[p])
+            lists |= _closed(spec.left, l, chosen.left_lists(p))
+            self._keep(_Products(lists, sets, chosen.lo[p], chosen.hi[p]))
         else:
             for left, right, sets, lo, hi in chunks(chosen, self.slots):
                 p, lists, sets = self._opened(spec.left, l, np.arange(len(left)), left, sets)
                 again, more, sets = self._opened(spec.right, r, np.arange(len(p)), right[p], sets)
                 lists = {leaf: x.take(again) for leaf, x in lists.items()} | more
-                self._keep(lists, sets, lo[p][again], hi[p][again])
+                self._keep(_Products(lists, sets, lo[p][again], hi[p][again]))
 
-    def _entries(self, side: SideSpec, opened: Side, entries: Ints, first: int, end: int) -> Factors:
-        offsets = opened.index.offsets
-        begin, stop = np.maximum(offsets[entries], first), np.minimum(offsets[entries + 1], end)
-        return {side.leaves[0]: Lists.of(opened.bucket, begin, stop, listed=True)}
-
-    def _opened(self, side: SideSpec, opened: Side, p: Ints, items: Ints, sets: Words) -> tuple[Ints, Factors, Words]:
+    def _opened(self, side: SideSpec, opened: Side, p: Ints, items: Ints, sets: Words) -> _Opened:
+        """Items of one bucket, each in the pair of entries `p`."""
         buckets = np.full(len(items), opened.bucket, np.int64)
         origin, lists, sets = self._open(side, buckets, items, widen(sets, self.spec.words))
-        return p[origin], lists, sets
+        return _Opened(p[origin], lists, sets)
 
-    def _keep(self, lists: Factors, sets: Words, lo: Ints, hi: Ints) -> None:
-        if len(lo):
-            self._parts.append((lists, sets, lo, hi))
-            self._held += int(_cost(lists).sum())
+    def _keep(self, products: _Products) -> None:
+        if len(products.lo):
+            self._parts.append(products)
+            self._held += int(_cost(products.lists).sum())
         if self._held >= FLUSH:
             self.flush()
 
-    def _open(self, side: SideSpec, buckets: Ints, items: Ints, sets: Words) -> tuple[Ints, Factors, Words]:
-        """Items as products: (which item each product came from, its lists, its query set)."""
+    def _open(self, side: SideSpec, buckets: Ints, items: Ints, sets: Words) -> _Opened:
         n = len(items)
         if side.child is None or n == 0:
-            lists = {leaf: Lists.of(buckets, items, items + 1, listed=False) for leaf in side.leaves}
-            return np.arange(n), lists, sets
+            lists = {leaf: LeafLists.of(buckets, items, items + 1, listed=False) for leaf in side.leaves}
+            return _Opened(np.arange(n), lists, sets)
         d, spec = self.directory, self.joins[side.child]
         left_carries = gather(buckets, np.zeros(n, np.int64), lambda b: np.array([d.joined_bucket(b).carrier_left]))
         pieces = []
@@ -148,17 +165,15 @@ class FactorOperator:
             (spec.right, spec.left, np.flatnonzero(~left_carries)),
         ):
             if len(which):
-                origin, lists, found = self._open_joined(carrier, partner, buckets[which], items[which], sets[which])
-                pieces.append((which[origin], lists, found))
+                opened = self._open_joined(carrier, partner, buckets[which], items[which], sets[which])
+                pieces.append(opened._replace(origin=which[opened.origin]))
         if len(pieces) == 1:
             return pieces[0]
         (o1, l1, s1), (o2, l2, s2) = pieces
         both = {leaf: concat([l1[leaf], l2[leaf]]) for leaf in l1}
-        return np.concatenate((o1, o2)), both, np.concatenate((s1, s2))
+        return _Opened(np.concatenate((o1, o2)), both, np.concatenate((s1, s2)))
 
-    def _open_joined(
-        self, carrier: SideSpec, partner: SideSpec, buckets: Ints, items: Ints, sets: Words
-    ) -> tuple[Ints, Factors, Words]:
+    def _open_joined(self, carrier: SideSpec, partner: SideSpec, buckets: Ints, items: Ints, sets: Words) -> _Opened:
         d = self.directory
         first = gather(buckets, items, lambda b: d.joined_bucket(b).partner_from).astype(np.int64)
         end = gather(buckets, items, lambda b: d.joined_bucket(b).partner_to).astype(np.int64)
@@ -167,55 +182,52 @@ class FactorOperator:
         carrier_item = gather(buckets, items, lambda b: d.joined_bucket(b).carrier_item)
         if partner.child is None:
             which = np.arange(len(items))
-            lists = {partner.leaves[0]: Lists.of(partner_bucket, first, end, listed=True)}
+            lists = {partner.leaves[0]: LeafLists.of(partner_bucket, first, end, listed=True)}
         else:
             which, position = unroll(first, end)
             b = partner_bucket[which]
             item = gather(b, position, lambda b: d.joined_bucket(b).order)
             sets = sets[which] & d.sets(b, item, None, partner.group, self.spec.words)
-            keep = np.flatnonzero(some(sets))
+            keep = np.flatnonzero(nonempty(sets))
             which, b, item, sets = which[keep], b[keep], item[keep], sets[keep]
             origin, lists, sets = self._open(partner, b, item, sets)
             which = which[origin]
         origin, more, sets = self._open(carrier, carrier_bucket[which], carrier_item[which], sets)
         lists = {leaf: x.take(origin) for leaf, x in lists.items()} | more
-        return which[origin], lists, sets
+        return _Opened(which[origin], lists, sets)
 
     # -- delivering -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         if not self._parts:
             return
-        lists = {leaf: concat([p[0][leaf] for p in self._parts]) for leaf in self._parts[0][0]}
-        sets, lo, hi = (np.concatenate([p[i] for p in self._parts]) for i in (1, 2, 3))
+        lists = {leaf: concat([p.lists[leaf] for p in self._parts]) for leaf in self._parts[0].lists}
+        sets, lo, hi = (np.concatenate(column) for column in list(zip(*self._parts, strict=True))[1:])
         self._parts, self._held = [], 0
         cost = _cost(lists)
         for sink in self.spec.sinks:
             rows = np.flatnonzero(has(sets, sink.slot))
-            first, last = window_range(
-                lo[rows], hi[rows], sink.window.size_ms, sink.window.advance_ms, sink.active_from
-            )
-            inside = last >= first
-            rows, first, last = rows[inside], first[inside], last[inside]
-            batch = np.cumsum(cost[rows] * (last - first + 1)) // FLUSH
+            held = logic_of(sink.window).holding(lo[rows], hi[rows], sink.active_from)
+            inside = np.flatnonzero(held.counts)
+            rows, held = rows[inside], held.take(inside)
+            batch = np.cumsum(cost[rows] * held.counts) // FLUSH
             for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(batch)) + 1):
                 if len(part):
                     mine = {leaf: x.take(rows[part]) for leaf, x in lists.items()}
-                    self._deliver(sink, mine, first[part], last[part])
+                    self._deliver(sink, mine, held.take(part))
 
-    def _deliver(self, sink: SinkSpec, lists: Factors, first: Ints, last: Ints) -> None:
-        n = len(first)
+    def _deliver(self, sink: SinkSpec, lists: Factors, held: Holding) -> None:
+        n = len(held.counts)
         kept = {leaf: self._with_bit(sink, leaf, lists[leaf]) for _, leaf in sink.leaves}
-        counts = {leaf: np.bincount(which, minlength=n) for leaf, (which, _, _) in kept.items()}
+        counts = {leaf: np.bincount(wanted.row, minlength=n) for leaf, wanted in kept.items()}
         full = np.flatnonzero(np.all([c > 0 for c in counts.values()], axis=0))
         if not len(full):
             return
         begin = {leaf: (np.cumsum(c) - c)[full] for leaf, c in counts.items()}
         end = {leaf: begin[leaf] + c[full] for leaf, c in counts.items()}
         row = _cut(begin, end)
-        which, k = unroll(first[full][row], last[full][row] + 1)
-        start = k * sink.window.advance_ms
-        bounds = dict(zip(BOUNDS, (start, start + sink.window.size_ms), strict=True))
+        which, starts = held.take(full[row]).unrolled()
+        bounds = dict(zip(BOUNDS, (starts, logic_of(sink.window).ends(starts)), strict=True))
         layout = Layout.of([alias for alias, _ in sink.leaves], sink.outputs)
         arrays, total = [], np.ones(len(which), np.int64)
         leaves = dict(sink.leaves)
@@ -224,8 +236,8 @@ class FactorOperator:
             owner, at = unroll(begin[leaf][which], end[leaf][which])
             length = end[leaf][which] - begin[leaf][which]
             total *= length
-            _, buckets, items = kept[leaf]
-            values = self._values(leaf, buckets[at], items[at], {n: v[owner] for n, v in bounds.items()})
+            wanted = kept[leaf]
+            values = self._values(leaf, wanted.bucket[at], wanted.item[at], {n: v[owner] for n, v in bounds.items()})
             columns = [evaluate(o.expr, values, len(at)).to_arrow() for o in outputs]
             offsets = np.concatenate(([0], np.cumsum(length)))
             arrays.append(list_array(offsets, columns, [o.name for o in outputs]))
@@ -234,8 +246,7 @@ class FactorOperator:
         batch = layout.batch([window[b].to_arrow() for b in BOUNDS], plain, arrays)
         self.writer.append(sink.uid, batch, int(total.sum()))
 
-    def _with_bit(self, sink: SinkSpec, leaf: Leaf, lists: Lists) -> tuple[Ints, Ints, Ints]:
-        """Items of the lists that the query wants: (row, bucket, item)."""
+    def _with_bit(self, sink: SinkSpec, leaf: Leaf, lists: LeafLists) -> _Wanted:
         d, side = self.directory, self._sides[leaf]
         row, at = unroll(lists.first, lists.end)
         buckets = lists.buckets[row]
@@ -245,7 +256,7 @@ class FactorOperator:
             key = side.index_key
             item[listed] = gather(buckets[listed], at[listed], lambda b: d.view(b, leaf, side.group).order(key))
         keep = np.flatnonzero(has(d.sets(buckets, item, leaf, side.group, self.spec.words), sink.slot))
-        return row[keep], buckets[keep], item[keep]
+        return _Wanted(row[keep], buckets[keep], item[keep])
 
     def _values(self, leaf: Leaf, buckets: Ints, items: Ints, bounds: Mapping[str, Ints]) -> Any:
         rows = self.directory.rows(leaf, self.spec.group, buckets, items)
@@ -255,6 +266,11 @@ class FactorOperator:
             return window[ref.which] if isinstance(ref, ex.WindowBound) else rows.column(ref.column)
 
         return lookup
+
+
+def _closed(side: SideSpec, opened: Side, lists: Lists) -> Factors:
+    """Lists of items of a source view, as they are."""
+    return {side.leaves[0]: LeafLists.of(opened.bucket, lists.first, lists.end, listed=True)}
 
 
 def _cost(lists: Factors) -> Ints:

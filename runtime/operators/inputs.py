@@ -1,4 +1,4 @@
-"""How tasks find buckets: a directory of everything open, with the changelog sets that keep old bits honest.
+"""How tasks find buckets: a directory of everything open, with the changelog sets that say which old bits still count.
 
 `Directory` travels with the stage: it maps bucket ids to references, and (group, plan version) to the bitset of slots
 that still mean the same query. Whoever reads a query set out of a bucket must AND it with `alive` of the bucket's
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,46 +49,55 @@ class Directory:
     def sets(self, buckets: Ids, items: npt.NDArray[Any], leaf: Leaf | None, group: int, words: int) -> Words:
         """Query sets of (bucket, item) references as they are to be read now; `leaf` None for joined buckets."""
         out = np.empty((len(buckets), words), np.uint64)
-        for b, chosen in split_by_bucket(buckets) if len(buckets) else ():
+        for b, positions in split_by_bucket(buckets) if len(buckets) else ():
             if leaf is None:
                 raw, version = self.joined_bucket(b).sets, self.joined[b].version
             else:
                 view = self.sources[b].view(leaf, group)
                 assert view is not None
                 raw, version = self.view(b, leaf, group).sets, view.version
-            at = slice(None) if chosen is None else chosen
+            at = slice(None) if positions is None else positions
             out[at] = widen(raw[items[at]], words) & self.alive(group, version, words)
         return out
 
     def rows(self, leaf: Leaf, group: int, buckets: Ids, items: Ids) -> LeafRows:
         """The rows behind (bucket, item) references of one leaf, ready to fetch columns."""
         pieces = []
-        for b, chosen in split_by_bucket(buckets):
+        for b, positions in split_by_bucket(buckets):
             view = self.view(b, leaf, group)
-            mine = items if chosen is None else items[chosen]
+            mine = items if positions is None else items[positions]
             rows = mine if view.every else fetch(view.rows, mine)
-            pieces.append((self.store.open(self.sources[b].file), chosen, rows))
+            pieces.append(BucketRows(self.store.open(self.sources[b].file), positions, rows))
         return LeafRows(pieces)
+
+
+class BucketRows(NamedTuple):
+    """Rows of one bucket, and where they stand among all rows asked for (None: these are all)."""
+
+    file: BucketFile
+    positions: npt.NDArray[Any] | None
+    rows: npt.NDArray[Any]
 
 
 class LeafRows:
     """Rows of one leaf, grouped by the bucket they are in; columns come in the order of the references."""
 
-    def __init__(self, pieces: list[tuple[BucketFile, npt.NDArray[Any] | None, npt.NDArray[Any]]]) -> None:
+    def __init__(self, pieces: list[BucketRows]) -> None:
         self._pieces = pieces
         self._back: npt.NDArray[np.int64] | None = None
         if len(pieces) > 1:
-            scattered = np.concatenate([chosen for _, chosen, _ in pieces if chosen is not None])
+            scattered = np.concatenate([p.positions for p in pieces if p.positions is not None])
             self._back = np.empty(len(scattered), np.int64)
             self._back[scattered] = np.arange(len(scattered))
 
     def column(self, name: str) -> ColumnData:
-        data = concat([get_column(file, name).take(rows) for file, _, rows in self._pieces])
+        data = concat([get_column(p.file, name).take(p.rows) for p in self._pieces])
         return data if self._back is None else data.take(self._back)
 
 
 def all_of(bucket: int, n: int) -> Ids:
-    """`n` times the same bucket, in the room of one: the common case, recognized by whoever looks at the strides."""
+    """`n` times the same bucket, stored once (an array with stride 0): the common case, which `split_by_bucket` and
+    `chosen_of` recognize without reading the array."""
     return np.broadcast_to(np.int64(bucket), n)
 
 
@@ -102,26 +111,33 @@ def joined_up(parts: list[Ids]) -> Ids:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def split_by_bucket(buckets: Ids) -> list[tuple[int, npt.NDArray[Any] | None]]:
-    """Each bucket that occurs with the positions where it does; None instead of all positions."""
+class Occurrences(NamedTuple):
+    """A bucket, and the positions at which it stands; None instead of all positions."""
+
+    bucket: int
+    positions: npt.NDArray[Any] | None
+
+
+def split_by_bucket(buckets: Ids) -> list[Occurrences]:
+    """Each bucket that occurs."""
     first = int(buckets[0])
     if buckets.strides == (0,) or (buckets == first).all():
-        return [(first, None)]
+        return [Occurrences(first, None)]
     base = int(buckets.min())
     present = np.flatnonzero(np.bincount(buckets - base)) + base
-    return [(int(b), np.flatnonzero(buckets == b)) for b in present]
+    return [Occurrences(int(b), np.flatnonzero(buckets == b)) for b in present]
 
 
 def gather(buckets: Ids, items: npt.NDArray[Any], of: Callable[[int], npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """`of(bucket)[item]` for every reference."""
     out: npt.NDArray[Any] | None = None
-    for b, chosen in split_by_bucket(buckets):
-        if chosen is None:
+    for b, positions in split_by_bucket(buckets):
+        if positions is None:
             every: npt.NDArray[Any] = of(b)[items]
             return every
-        found = of(b)[items[chosen]]
+        values = of(b)[items[positions]]
         if out is None:
-            out = np.empty((len(buckets), *found.shape[1:]), found.dtype)
-        out[chosen] = found
+            out = np.empty((len(buckets), *values.shape[1:]), values.dtype)
+        out[positions] = values
     assert out is not None
     return out

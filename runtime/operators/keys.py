@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,20 @@ from runtime.kernels import hashing
 Mask = npt.NDArray[np.bool_]
 
 
-def key_hashes(
-    columns: Sequence[tuple[ColumnData, ColumnType]],
-) -> tuple[npt.NDArray[np.uint64], Mask | None]:
-    """(hashes, usable): `usable` is False where a part is NULL or NaN and so equals nothing; None when all are usable.
+def exact(types: tuple[ColumnType, ...]) -> bool:
+    """Does an equal hash prove an equal key?"""
+    return len(types) == 1 and types[0] is not ColumnType.STRING
+
+
+class KeyHashes(NamedTuple):
+    """`usable` is False where a part of the key is NULL or NaN and so equals nothing; None when all are usable."""
+
+    hashes: npt.NDArray[np.uint64]
+    usable: Mask | None
+
+
+def key_hashes(columns: Sequence[tuple[ColumnData, ColumnType]]) -> KeyHashes:
+    """One hash per row.
 
     Each column comes with the type in which it is compared, so INT 7, BIGINT 7 and (against a DOUBLE) 7.0 hash alike.
     """
@@ -38,4 +49,4 @@ def key_hashes(
             parts.append(hashing.hash_integers(data.values.astype(np.int64)))
         if bad is not None:
             usable = ~bad if usable is None else usable & ~bad
-    return hashing.combine(parts), usable
+    return KeyHashes(hashing.combine(parts), usable)

@@ -2,11 +2,9 @@
 
 Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left;
 every tuple ends up in exactly one of accepted, late, dead. A bucket holds only tuples that some query wants, and only
-columns that some query needs after selection. Each view's query sets already contain everything about a query that
-concerns one tuple alone: its selection, whether the tuple lies in one of its windows, and whether the query was there
-in time (`active_from` is a window start, so a tuple at or after it is only in windows at or after it).
+columns that some query needs after selection.
 
-Cost per tuple: one lookup per column with conditions and one AND per 64 queries, one sort per index.
+Cost per tuple: tagging (tagging.py), and one sort per index.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +25,19 @@ from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import Origin, SourceRef, ViewRef
-from runtime.buckets.views import Arrays, put_column, put_times, put_view
+from runtime.buckets.views import Arrays, KeyedItems, put_column, put_times, put_view
 from runtime.columns.column import ColumnData, from_arrow
-from runtime.columns.predicate_index import PredicateIndex
 from runtime.columns.querysets import Words
 from runtime.connectors.base import DeadLetter, Read
-from runtime.execution.packed import Packed
 from runtime.execution.physical import SourceSpec, ViewSpec
+from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import hash_order
 from runtime.kernels.fetch import fetch
-from runtime.kernels.sets import pick, some
-from runtime.kernels.slices import slice_starts
+from runtime.kernels.sets import nonempty, take_rows
+from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.keys import key_hashes
+from runtime.operators.tagging import query_sets
+from runtime.windows.registry import slice_starts
 
 TIME_LIMIT = 1 << 60
 """Event times beyond this (36 million years) would overflow window arithmetic; they are dead letters."""
@@ -56,28 +55,34 @@ DEAD_KEPT = 100
 class SourceShared:
     """What all source tasks of an epoch share. `key` names the compiled selections in a worker's cache.
 
-    `floors`: (group, slot, time): a stream that was idle may bring tuples for windows that the query's other streams
-    closed long ago; their partners are gone, so the query no longer takes tuples before that time.
+    `floors`: a stream that was idle may bring tuples for windows that the query's other streams closed long ago.
     """
 
     store: Buckets
     version: int
     epoch: int
-    specs: Packed[Mapping[str, SourceSpec]]
+    specs: ShippedOnce[Mapping[str, SourceSpec]]
     schemas: Mapping[str, StreamSchema]
     """Of all streams that are read; one that no query uses has no specification."""
     key: str
-    floors: tuple[tuple[int, int, int], ...] = ()
+    floors: tuple[Floor, ...] = ()
+
+
+class GroupSlots(NamedTuple):
+    """Some queries of a group, as the words of a query set."""
+
+    group: int
+    words: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """A read of an earlier epoch, because its bucket was lost: it must bring what it brought then, and only queries
-    that were there then may have it. `allowed`: (group, words of the slots)."""
+class Reread:
+    """This read was done before, in `epoch`, but its bucket file `lost` is gone. It must bring the same tuples as then,
+    and only for queries that ran then (`allowed`)."""
 
     epoch: int
     lost: str
-    allowed: tuple[tuple[int, tuple[int, ...]], ...]
+    allowed: tuple[GroupSlots, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class SourceTask:
     """Only this group's views; None: all."""
     counts: bool = True
     """Does this task report what it read? Of several tasks over one read, only one does."""
-    again: Again | None = None
+    reread: Reread | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,8 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     spec = shared.specs.value.get(task.stream) or SourceSpec(shared.schemas[task.stream], (), (), ())
     if task.group is not None:
         spec = _only(spec, {task.group})
-    if task.again is not None:
-        spec = _only(spec, {group for group, _ in task.again.allowed})
+    if task.reread is not None:
+        spec = _only(spec, {allowed.group for allowed in task.reread.allowed})
     loaded = task.read.load(spec.schema)
     letters = list(loaded.dead)
     times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
@@ -129,9 +134,9 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     accepted = usable if accept_from is None else usable & (times.values >= accept_from)
     late = int(usable.sum() - accepted.sum())
     rows = np.flatnonzero(accepted)
-    seen = times.values[rows].astype(np.int64)
-    origin = replace(task.origin, tuples=len(rows), times=checksum(seen.data))
-    if task.again is not None and origin != task.origin:
+    event_times = times.values[rows].astype(np.int64)
+    origin = replace(task.origin, tuples=len(rows), times=checksum(event_times.data))
+    if task.reread is not None and origin != task.origin:
         said = f", and says: {letters[0].reason}" if letters else ""
         raise InternalError(
             f"the source brings {len(rows)} tuples that are not the {task.origin.tuples} of then{said}",
@@ -142,7 +147,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     distinct: dict[tuple[Leaf, tuple[str, ...]], int] = {}
     if len(rows) and spec.views:
         table = loaded.table if len(rows) == len(times) else loaded.table.take(pa.array(rows))
-        bucket = _Builder(shared, replace(task, origin=origin), spec, table, seen).build(samples, distinct)
+        bucket = _Builder(shared, replace(task, origin=origin), spec, table, event_times).build(samples, distinct)
     if not task.counts:
         return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began)
     return SourceReport(
@@ -151,7 +156,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         late,
         dead,
         tuple(letters[:DEAD_KEPT]),
-        int(seen.max()) if len(seen) else None,
+        int(event_times.max()) if len(event_times) else None,
         bucket,
         time.perf_counter() - began,
         samples,
@@ -185,11 +190,11 @@ class _Builder:
         self._columns: dict[str, ColumnData] = {}
 
     def column(self, name: str) -> ColumnData:
-        found = self._columns.get(name)
-        if found is None:
+        data = self._columns.get(name)
+        if data is None:
             type = self.spec.schema.column(name).type  # type: ignore[union-attr]
-            found = self._columns[name] = from_arrow(self.table.column(name), type)
-        return found
+            data = self._columns[name] = from_arrow(self.table.column(name), type)
+        return data
 
     def build(
         self, samples: dict[tuple[Leaf, int], Words], distinct: dict[tuple[Leaf, tuple[str, ...]], int]
@@ -198,14 +203,12 @@ class _Builder:
         tagged = [(view, self._query_sets(view)) for view in spec.views]
         wanted = np.zeros(n, bool)
         for view, sets in tagged:
-            wanted |= some(sets)
+            wanted |= nonempty(sets)
             samples[(view.leaf, view.group)] = sets[:: max(1, n // SAMPLED)].copy()
         kept = np.flatnonzero(wanted)
         if not len(kept):
             return None
-        sizes = np.array([w.size_ms for w in spec.shapes], np.int64)
-        advances = np.array([w.advance_ms for w in spec.shapes], np.int64)
-        slices = slice_starts(self.times if len(kept) == n else self.times[kept], sizes, advances)
+        slices = slice_starts(spec.shapes, self.times if len(kept) == n else self.times[kept])
         order = self._primary_order(kept, slices)
         if order is not None:
             kept, slices = fetch(kept, order), fetch(slices, order)
@@ -216,23 +219,23 @@ class _Builder:
         views = []
         file = f"b{self.task.bucket}.bucket"
         for view, sets in tagged:
-            mine = pick(sets, kept)
-            items = np.flatnonzero(some(mine))
+            mine = take_rows(sets, kept)
+            items = np.flatnonzero(nonempty(mine))
             whole = len(items) == len(kept)
             rows = kept if whole else kept[items]
-            keyed = []
-            for key in view.keys:
-                hashes, usable = key_hashes([(self.column(c).take(rows), type) for c, type in key])
-                keyed.append((key, hashes, usable))
+            indexes = [
+                KeyedItems(key, *key_hashes([(self.column(c).take(rows), type) for c, type in key]))
+                for key in view.keys
+            ]
             if not whole:
-                mine = pick(mine, items)
+                mine = take_rows(mine, items)
             when = slices if whole else fetch(slices, items)
-            counts = put_view(arrays, view.leaf, view.group, items, mine, when, keyed)
+            counts = put_view(arrays, view.leaf, view.group, items, mine, when, indexes)
             for key, count in zip(view.keys, counts, strict=True):
                 at = (view.leaf, tuple(c for c, _ in key))
                 distinct[at] = max(count, distinct.get(at, 0))
             views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
-        epoch = self.shared.epoch if self.task.again is None else self.task.again.epoch
+        epoch = self.shared.epoch if self.task.reread is None else self.task.reread.epoch
         meta = {
             "stream": spec.schema.name,
             "epoch": epoch,
@@ -264,44 +267,8 @@ class _Builder:
         return order
 
     def _query_sets(self, view: ViewSpec) -> Words:
-        sets = _compiled(self.shared.key, view).query_sets(self.column, len(self.times))
-        for window_size, advance, active_from, slots in _time_classes(view):
-            outside = np.zeros(len(self.times), bool)
-            if advance > window_size:
-                outside |= self.times % advance >= window_size
-            if active_from is not None:
-                outside |= self.times < active_from
-            if outside.any():
-                sets[outside] &= ~slots
-        for group, slot, floor in self.shared.floors:
-            if group == view.group and slot >> 6 < view.words:
-                sets[self.times < floor, slot >> 6] &= ~np.uint64(1 << (slot & 63))
-        if self.task.again is not None:
-            sets &= np.array(dict(self.task.again.allowed)[view.group], np.uint64)
+        sets = query_sets(self.shared.key, view, self.column, self.times)
+        apply_floors(self.shared.floors, view.group, sets, self.times)
+        if self.task.reread is not None:
+            sets &= np.array(dict(self.task.reread.allowed)[view.group], np.uint64)
         return sets
-
-
-_INDEXES: dict[tuple[str, str, int, int], PredicateIndex] = {}
-
-
-def _compiled(key: str, view: ViewSpec) -> PredicateIndex:
-    """Selections are compiled once per plan version and worker."""
-    at = (key, view.leaf.stream, view.leaf.occurrence, view.group)
-    found = _INDEXES.get(at)
-    if found is None:
-        if len(_INDEXES) > 256:
-            _INDEXES.clear()
-        found = _INDEXES[at] = PredicateIndex(view.selections, view.words)
-    return found
-
-
-def _time_classes(view: ViewSpec) -> list[tuple[int, int, int | None, Words]]:
-    """Queries that treat time alike are handled together: (size, advance, active_from, bitset)."""
-    classes: dict[tuple[int, int, int | None], Words] = {}
-    for slot, window, active_from in view.windows:
-        if window.advance_ms <= window.size_ms and active_from is None:
-            continue
-        size, advance = (0, 0) if window.advance_ms <= window.size_ms else (window.size_ms, window.advance_ms)
-        words = classes.setdefault((size, advance, active_from), np.zeros(view.words, np.uint64))
-        words[slot >> 6] |= np.uint64(1 << (slot & 63))
-    return [(size, advance, active, words) for (size, advance, active), words in classes.items()]

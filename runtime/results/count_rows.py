@@ -30,10 +30,11 @@ def write(
 
 def count_batch(query: JoinQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
     """window_start, window_end, revision, then the outputs; a selected window bound keeps its one column."""
-    starts = np.array([c.start for c in closed], np.int64)
+    starts = [c.start for c in closed]
+    ends = [query.window.end(start) for start in starts]
     values = {
-        BOUNDS[0]: ColumnData(ColumnType.TIMESTAMP, starts),
-        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, starts + query.window.size_ms),
+        BOUNDS[0]: ColumnData(ColumnType.TIMESTAMP, np.array(starts, np.int64)),
+        BOUNDS[1]: ColumnData(ColumnType.TIMESTAMP, np.array(ends, np.int64)),
     }
     count = ColumnData(ColumnType.BIGINT, np.array([c.count for c in closed], np.int64))
 

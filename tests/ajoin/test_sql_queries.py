@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from optimizer.model.expressions import ColumnRef, Compare, Literal
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source, Window
+from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import ColumnType
+from optimizer.model.windows import PeriodicWindow
 from tests.ajoin.sql_support import WINDOW, parse, refused, show
 from tests.builders import stream
 
@@ -40,7 +41,7 @@ def test_a_query_with_everything_in_its_place() -> None:
     assert query == JoinQuery(
         sql=sql.strip(),
         sources=(Source("V", "V"), Source("W", "W")),
-        window=Window(10_000, 2_000),
+        window=PeriodicWindow(10_000, 2_000),
         selections=(("V", Compare(">", length, Literal(5, INT))),),
         equi=(EquiPredicate(ColumnRef("V", "vID", BIGINT), ColumnRef("W", "vID", BIGINT), BIGINT),),
         residual=(Compare("<", length, ColumnRef("W", "duration", INT)),),
@@ -160,7 +161,7 @@ def test_using_merges_a_column() -> None:
     ],
 )
 def test_window_clause(clause: str, size: int, advance: int) -> None:
-    assert parse(f"SELECT * FROM V, W WHERE V.vID = W.vID {clause}").window == Window(size, advance)
+    assert parse(f"SELECT * FROM V, W WHERE V.vID = W.vID {clause}").window == PeriodicWindow(size, advance)
 
 
 def test_table_functions_are_another_spelling_of_the_window_clause() -> None:
@@ -178,7 +179,7 @@ def test_table_functions_are_another_spelling_of_the_window_clause() -> None:
         f"""SELECT * FROM HOP(V, time, INTERVAL '15 seconds', INTERVAL '1 minute') a
             JOIN HOP(W, time, INTERVAL '15 seconds', INTERVAL '1 minute') b ON {on}""",
     )
-    assert hop.window == Window(60_000, 15_000)
+    assert hop.window == PeriodicWindow(60_000, 15_000)
     unnamed = parse("SELECT * FROM TUMBLE(V, time, INTERVAL '1 s') JOIN TUMBLE(W, time, INTERVAL '1 s') USING (vID)")
     assert unnamed.sources == (Source("V", "V"), Source("W", "W"))
 

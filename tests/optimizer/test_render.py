@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.explain.render import duration, identifier, render, render_window
+from optimizer.explain.render import identifier, render
 from optimizer.model.expressions import (
     And,
     Arithmetic,
@@ -20,7 +20,6 @@ from optimizer.model.expressions import (
     Or,
     WindowBound,
 )
-from optimizer.model.query import Window
 from optimizer.model.types import ColumnType
 
 BIGINT, DOUBLE, STRING, TIMESTAMP = (
@@ -100,17 +99,3 @@ def test_columns_are_qualified_and_odd_names_quoted() -> None:
     assert render(Compare("=", odd, A)) == '"die Videos"."a ""b""" = v.a'
     assert identifier("Straße") == '"Straße"'
     assert identifier("_x1") == "_x1"
-
-
-@pytest.mark.parametrize(
-    ("ms", "says"),
-    [(1, "1 MILLISECOND"), (1500, "1500 MILLISECONDS"), (1000, "1 SECOND"), (90_000, "90 SECONDS"),
-     (7_200_000, "2 HOURS"), (86_400_000, "1 DAY")],
-)  # fmt: skip
-def test_durations_use_the_largest_unit_that_divides(ms: int, says: str) -> None:
-    assert duration(ms) == says
-
-
-def test_windows() -> None:
-    assert render_window(Window(1000, 1000)) == "TUMBLING (SIZE 1 SECOND)"
-    assert render_window(Window(60_000, 500)) == "HOPPING (SIZE 1 MINUTE, ADVANCE BY 500 MILLISECONDS)"

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from runtime.kernels.csr import Csr
+from runtime.kernels.csr import Csr, Entries
+from runtime.kernels.intersect import Shapes
 
 FAR = 1 << 40
 
@@ -30,10 +31,9 @@ def arguments(
 ) -> tuple[Any, ...]:
     """Arguments of `intersect`; ranges are of entries, by default all."""
 
-    def side(index: Csr, entries: tuple[int, int] | None) -> tuple[Any, ...]:
-        first, end = entries or (0, len(index.hashes))
-        return index.hashes, index.lo, index.hi, index.query_sets, first, end
+    def side(index: Csr, entries: tuple[int, int] | None) -> Entries:
+        return index.entries(*(entries or (0, len(index.hashes))))
 
     sizes = np.array([s for s, _ in shapes], np.int64)
     advances = np.array([a for _, a in shapes], np.int64)
-    return (*side(left, l_range), *side(right, r_range), alive, sizes, advances, shape_sets)
+    return side(left, l_range), side(right, r_range), alive, Shapes(sizes, advances, shape_sets)

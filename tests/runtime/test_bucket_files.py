@@ -250,7 +250,7 @@ def test_open_buckets_are_bounded_in_bytes_and_open_again_as_they_were(tmp_path)
     assert store.open("b4.bucket") is opened[4], "the newest are still open"
     assert store.open("b0.bucket") is not opened[0], "the oldest had to go"
     assert [int(f.arrays["x"][0]) for f in opened] == [0, 1, 2, 3, 4], "whoever holds one keeps it"
-    assert sum(f.nbytes for _, f in store._open.values()) == store._held <= 20_000
+    assert sum(opened.file.nbytes for opened in store._open._values.values()) == store._open._weight <= 20_000
 
 
 def test_one_bucket_larger_than_the_bound_can_still_be_opened(tmp_path):

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from optimizer.errors import AlreadyExists, FailedPrecondition, NotFound
-from optimizer.model.query import Window
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from optimizer.model.windows import PeriodicWindow
 from runtime.api import CreateQuery, DeleteQuery, ScaleTo
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
@@ -74,7 +74,7 @@ def coordinator():
 
 
 def asked(window=(1000, 1000)):
-    return join_query("A", "B", on=["A.k = B.k"], schemas=SCHEMAS, window=Window(*window))
+    return join_query("A", "B", on=["A.k = B.k"], schemas=SCHEMAS, window=PeriodicWindow(*window))
 
 
 def batch(c, *controls):

@@ -37,10 +37,9 @@ def join(left, right):
     (l_index, l_sets), (r_index, r_sets) = indexed(left), indexed(right)
     l, r, sets = intersect(*everything(l_index, r_index))
     looked_at = int(count_pairs(l, l_index.offsets, 0, len(left), r, r_index.offsets).sum())
-    _, li, ri, _, _ = pairs(
-        l, l_index.order, l_index.offsets, l_sets, 0, len(left),
-        r, r_index.order, r_index.offsets, r_sets, sets, looked_at,
-    )  # fmt: skip
+    l_items = csr.Items(l_index.order, l_index.offsets, l_sets)
+    r_items = csr.Items(r_index.order, r_index.offsets, r_sets)
+    _, li, ri, _, _ = pairs(l, l_items, 0, len(left), r, r_items, sets, looked_at)
     return looked_at, {(list(left)[a], list(right)[b]) for a, b in zip(li, ri, strict=True)}
 
 

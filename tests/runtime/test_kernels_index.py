@@ -47,6 +47,10 @@ class Items:
         hashes = np.array(self.hashes, np.uint64)
         return csr.build(np.array(self.chosen, np.intp), hashes, lo, hi, self.matrix)
 
+    @property
+    def items(self):
+        return csr.Items(self.index.order, self.index.offsets, self.matrix)
+
     def item(self, i):
         return self.hashes[i], self.lo[i], self.hi[i], self.sets[i]
 
@@ -224,10 +228,7 @@ def test_expansion_gives_every_combination_once_however_a_partition_is_dealt_out
     found = []
     for a, b in pairwise(cuts):
         counts = count_pairs(l, left.index.offsets, a, b, r, right.index.offsets)
-        p, li, ri, position, qs = pairs(
-            l, left.index.order, left.index.offsets, left.matrix, a, b,
-            r, right.index.order, right.index.offsets, right.matrix, sets, int(counts.sum()),
-        )  # fmt: skip
+        p, li, ri, position, qs = pairs(l, left.items, a, b, r, right.items, sets, int(counts.sum()))
         assert [int(right.index.order[x]) for x in position] == ri.tolist()
         found += [(int(i), int(j), number(q)) for i, j, q in zip(li, ri, qs, strict=True)]
         assert len(p) <= counts.sum()
@@ -241,7 +242,7 @@ def test_carrying_keeps_one_item_per_tuple_of_the_carrying_side_and_a_closed_lis
     l, r, sets = call(left, right, alive, shapes, (0, len(left.index.hashes)))
     for mine, order, l_side in ((l, left, True), (r, right, False)):
         index = order.index
-        p, item, qs = carry(mine, sets, index.order, index.offsets, order.matrix, 0, END)
+        p, item, qs = carry(mine, sets, order.items, 0, END)
         found = sorted((int(a), int(b), number(q)) for a, b, q in zip(p, item, qs, strict=True))
         expected = sorted(
             (n, i, order.sets[i] & number(sets[n]))

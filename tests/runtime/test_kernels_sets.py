@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kernels.sets import alike, count_members, members, pick, some
+from runtime.kernels.sets import all_equal, count_members, intersect_with_table, members, nonempty, take_rows
 
 WORD = st.one_of(st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1, 3 << 31]), st.integers(0, (1 << 64) - 1))
 
@@ -38,7 +38,14 @@ def test_every_slot_has_its_rows_in_order(sets):
 
 @given(matrices(), st.data())
 def test_rows_are_told_apart_picked_and_compared(sets, data):
-    assert some(sets).tolist() == [bool(slots(row)) for row in sets]
+    assert nonempty(sets).tolist() == [bool(slots(row)) for row in sets]
     rows = data.draw(st.lists(st.integers(0, len(sets) - 1), max_size=8)) if len(sets) else []
-    assert pick(sets, np.array(rows, np.intp)).tolist() == [sets[i].tolist() for i in rows]
-    assert alike(sets) == (len({tuple(row) for row in sets.tolist()}) == 1)
+    assert take_rows(sets, np.array(rows, np.intp)).tolist() == [sets[i].tolist() for i in rows]
+    assert all_equal(sets) == (len({tuple(row) for row in sets.tolist()}) == 1)
+    if len(sets):
+        places = np.array(data.draw(st.lists(st.integers(0, len(sets) - 1), min_size=len(sets), max_size=len(sets))))
+        both = sets.copy()
+        intersect_with_table(both, sets, places)
+        assert both.tolist() == [
+            [a & b for a, b in zip(sets[i].tolist(), sets[p].tolist(), strict=True)] for i, p in enumerate(places)
+        ]

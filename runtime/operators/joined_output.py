@@ -1,0 +1,131 @@
+"""A join's result for the joins above it: collected from matches, indexed by their key, written as a joined bucket.
+
+An item is one carrier item and a closed list of partners, or, if both sides hold leaves that later keys need (`flat`),
+one combination: a list of length one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from optimizer.model.plan import Leaf
+from runtime.buckets.refs import JoinedRef
+from runtime.buckets.views import INDEX, JOINED_ARRAYS, Arrays, RowRefs, put_exposed, put_index
+from runtime.columns.querysets import Words, bitset, widen
+from runtime.execution.physical import JoinSpec, OutputSpec
+from runtime.kernels import csr
+from runtime.operators.inputs import Directory, split_by_bucket
+from runtime.operators.keys import key_hashes
+from runtime.operators.matches import Lists, Match, Side, laid_out, pieces
+
+Ints = npt.NDArray[Any]
+
+
+class _Items(NamedTuple):
+    """Items of the joined bucket, column by column; see runtime.buckets.views.Joined."""
+
+    carrier_bucket: npt.NDArray[np.int64]
+    carrier_item: npt.NDArray[np.int32]
+    partner_bucket: npt.NDArray[np.int64]
+    partner_from: npt.NDArray[np.int32]
+    partner_to: npt.NDArray[np.int32]
+    lo: npt.NDArray[np.int64]
+    hi: npt.NDArray[np.int64]
+    sets: Words
+    partner_item: npt.NDArray[np.int32]
+    """The partner of a list of length one; anything else where lists are closed."""
+
+
+class JoinedOutput:
+    """Collects one re-indexed result of a join and writes it as joined bucket number `bucket`."""
+
+    def __init__(
+        self, directory: Directory, spec: JoinSpec, output: OutputSpec, bucket: int, epoch: int, version: int
+    ) -> None:
+        self.directory, self.spec, self.output, self.bucket = directory, spec, output, bucket
+        self.epoch, self.version = epoch, version
+        self.slots = bitset(output.users, spec.words)
+        exposed = set(output.exposed)
+        self.flat = not (exposed <= set(spec.left.leaves) or exposed <= set(spec.right.leaves))
+        self.carrier_left = self.flat or exposed <= set(spec.left.leaves)
+        self._parts: list[_Items] = []
+
+    def add(self, match: Match) -> None:
+        chosen = match.only(self.slots)
+        if chosen is None:
+            return
+        l, r = chosen.left, chosen.right
+        if self.flat:
+            for piece in pieces(chosen):
+                p, left, right, position, sets = laid_out(chosen, piece)
+                self._keep(chosen, l, r, p + piece.pairs.start, left, Lists(position, position + 1), sets, right)
+        elif self.carrier_left:
+            p, items, sets = chosen.carried_left()
+            self._keep(chosen, l, r, p, items, chosen.right_lists(p), sets, items)
+        else:
+            p, items, sets = chosen.carried_right()
+            self._keep(chosen, r, l, p, items, chosen.left_lists(p), sets, items)
+
+    def _keep(
+        self,
+        match: Match,
+        carrier: Side,
+        partner: Side,
+        p: Ints,
+        items: Ints,
+        lists: Lists,
+        sets: Words,
+        partners: Ints,
+    ) -> None:
+        n = len(p)
+        if n:
+            self._parts.append(_Items(
+                np.full(n, carrier.bucket, np.int64), items, np.full(n, partner.bucket, np.int64),
+                lists.first.astype(np.int32), lists.end.astype(np.int32), match.lo[p], match.hi[p],
+                widen(sets, self.spec.words), partners,
+            ))  # fmt: skip
+
+    def finish(self) -> JoinedRef | None:
+        """None if there is nothing that a join above could match."""
+        if not self._parts:
+            return None
+        made = _Items(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        arrays: Arrays = {name: getattr(made, name) for name in JOINED_ARRAYS}
+        rows = {leaf: self._exposed(made, leaf) for leaf in self.output.exposed}
+        for leaf, refs in rows.items():
+            put_exposed(arrays, leaf, refs)
+        hashes, usable = key_hashes([
+            (self.directory.rows(leaf, self.spec.group, *rows[leaf]).column(column), type)
+            for leaf, column, type in self.output.key
+        ])  # fmt: skip
+        items = np.arange(len(made.lo)) if usable is None else np.flatnonzero(usable)
+        if not len(items):
+            return None
+        put_index(arrays, INDEX, csr.grouped(items, hashes, made.lo, made.hi), made.sets, spans=True)
+        file = f"b{self.bucket}.bucket"
+        meta = {"node": self.spec.name, "epoch": self.epoch, "version": self.version, "carrier_left": self.carrier_left}
+        size = self.directory.store.write(file, meta, arrays)
+        return JoinedRef(
+            self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
+            len(made.lo), size, int(made.lo.min()), int(made.lo.max()), int(made.hi.min()), self.output.exposed,
+        )  # fmt: skip
+
+    def _exposed(self, made: _Items, leaf: Leaf) -> RowRefs:
+        """The source row of an exposed leaf behind every item."""
+        left, right = self.spec.left, self.spec.right
+        carrier, partner = (left, right) if self.carrier_left else (right, left)
+        if leaf in carrier.leaves:
+            side, refs = carrier, RowRefs(made.carrier_bucket, made.carrier_item)
+        else:
+            side, refs = partner, RowRefs(made.partner_bucket, made.partner_item)
+        if side.child is None:
+            return refs
+        buckets, items = np.empty(len(refs.items), np.int64), np.empty(len(refs.items), np.int32)
+        for bucket, positions in split_by_bucket(refs.buckets):
+            behind = self.directory.joined_bucket(bucket).exposed(leaf)
+            at = slice(None) if positions is None else positions
+            buckets[at], items[at] = behind.buckets[refs.items[at]], behind.items[refs.items[at]]
+        return RowRefs(buckets, items)
