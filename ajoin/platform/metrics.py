@@ -3,9 +3,9 @@
     ajoin serve --set metrics_port=9411        then scrape http://127.0.0.1:9411/metrics
 
 Labels are streams, stages and states, of which there are few. Queries come and go by the thousand, and every label
-value is a time series that Prometheus keeps for weeks, so no metric has a label per query; `ajoin query show` and
-GetStatistics tell about one query. The port asks nobody who they are. It is off by default and, when it is on, listens
-on this machine only unless `metrics_host` says otherwise.
+value is a time series that Prometheus keeps for weeks, so no metric has a label per query, except that sinks which are
+behind are named; `ajoin query show` and GetStatistics tell about one query. The port asks nobody who they are. It is
+off by default and, when it is on, listens on this machine only unless `metrics_host` says otherwise.
 
 `render` is pure. The server has threads of its own and only reads what is committed.
 """
@@ -75,6 +75,15 @@ def _platform(s: PlatformStatus) -> list[Metric]:
         one("ajoin_fast_bytes", "gauge", "Bytes in the state directory, with a durable tier.", s.fast_bytes),
         one("ajoin_durable_bytes", "gauge", "Bytes in the durable tier.", s.durable_bytes),
         one("ajoin_upload_seconds", "gauge", "Seconds of the last epoch's upload.", s.upload_seconds),
+        one("ajoin_sinks", "gauge", "Sinks that get rows.", s.sinks),
+        Metric(
+            "ajoin_sink_epochs_behind",
+            "gauge",
+            "Epochs a sink lacks; only of sinks that fail or lack more than the newest.",
+            tuple(
+                ({"query": b.query_id, "sink": str(b.number), "kind": b.kind}, b.epochs_behind) for b in s.sinks_behind
+            ),
+        ),
         one("ajoin_uptime_seconds", "gauge", "Seconds since the platform was started.", s.uptime_seconds),
         Metric(
             "ajoin_stage_seconds_total",

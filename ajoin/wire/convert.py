@@ -18,7 +18,16 @@ from ajoin.platform.statistics import EpochStatistics, QueryStatistics, Statisti
 from ajoin.v1 import admin_pb2, plan_pb2, queries_pb2, results_pb2, streams_pb2
 from optimizer.errors import InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, QueryState, StreamInfo
+from runtime.api import (
+    DeadLetterInfo,
+    Optimization,
+    PlanEvent,
+    PlatformStatus,
+    QueryInfo,
+    QueryState,
+    SinkStatus,
+    StreamInfo,
+)
 from runtime.connectors.base import ConnectorSpec
 
 DEEPEST_ORDER = 32
@@ -162,6 +171,7 @@ def query_to_pb(info: QueryInfo) -> queries_pb2.Query:
         sinks=map(connector_to_pb, info.sinks),
         created_at_ms=info.created_at_ms,
         deployment_latency_ms=info.deployment_latency_ms,
+        deliveries=map(sink_status_to_pb, info.deliveries),
     )
 
 
@@ -182,7 +192,18 @@ def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
         sinks=tuple(map(connector_from_pb, message.sinks)),
         created_at_ms=message.created_at_ms,
         deployment_latency_ms=message.deployment_latency_ms,
+        deliveries=tuple(map(sink_status_from_pb, message.deliveries)),
     )
+
+
+def sink_status_to_pb(status: SinkStatus) -> queries_pb2.SinkStatus:
+    return queries_pb2.SinkStatus(**_fields(status))
+
+
+def sink_status_from_pb(message: queries_pb2.SinkStatus) -> SinkStatus:
+    fields = {name: getattr(message, name) for name in SinkStatus.__dataclass_fields__}
+    times = {name: optional(message, name) for name in ("failing_since_ms", "last_success_ms")}
+    return SinkStatus(**fields | times)
 
 
 def result_schema_from_pb(message: queries_pb2.GetQueryResponse) -> pa.Schema:
@@ -277,6 +298,7 @@ def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusRes
     return admin_pb2.GetStatusResponse(
         state=admin_pb2.PlatformState.Value(f"PLATFORM_STATE_{status.state}"),
         version=version,
+        sinks_behind=map(sink_status_to_pb, status.sinks_behind),
         **{name: getattr(status, name) for name in _STATUS_FIELDS},
     )
 
@@ -287,6 +309,7 @@ def status_from_pb(message: admin_pb2.GetStatusResponse) -> PlatformStatus:
         "backlog": dict(message.backlog),
         "throttled": tuple(message.throttled),
         "lag_ms": optional(message, "lag_ms"),
+        "sinks_behind": tuple(map(sink_status_from_pb, message.sinks_behind)),
     }
     return PlatformStatus(state=enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_"), **fields)
 
@@ -313,6 +336,7 @@ _STATUS_FIELDS = (
     "fast_bytes",
     "durable_bytes",
     "upload_seconds",
+    "sinks",
 )
 
 

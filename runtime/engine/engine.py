@@ -45,12 +45,14 @@ from runtime.api import (
 from runtime.buckets.store import BucketStore
 from runtime.connectors.base import ConnectorSpec, Mirrored, Source
 from runtime.connectors.push import PushSource
-from runtime.connectors.registry import check_sink, check_source, make_source
+from runtime.connectors.registry import check_sink, check_source, make_sink, make_source
 from runtime.control.coordinator import Coordinator
 from runtime.control.events import FOREVER, EpochCommitted, Event
 from runtime.control.planner import Planner
 from runtime.control.state import State, StreamState
 from runtime.crashpoints import reach
+from runtime.delivery.deliveries import Deliveries
+from runtime.delivery.progress import ProgressFile, nowhere
 from runtime.durable.keeper import DELIVERED, Keeper, listed
 from runtime.durable.restore import check_alone, mark, recover
 from runtime.durable.results import TieredResults
@@ -64,7 +66,6 @@ from runtime.execution.executor import Executor
 from runtime.execution.physical import Physical
 from runtime.log.codec import decode
 from runtime.log.log import Log, StateLock
-from runtime.results.delivery import Delivery
 from runtime.results.log import ResultLog
 
 logger = logging.getLogger("ajoin.engine")
@@ -99,8 +100,14 @@ class Engine(EpochLoop):
             self._store = values = make(executor.broadcast)
             self.executor = ByValue(executor, values, self._results.directory)
         self._sources: dict[str, Source] = {}
-        save = None if self._keeper is None else partial(self._keeper.tier.put, DELIVERED)
-        self._delivery = Delivery(directory / "log" / "delivered", self._results, config.allowed_roots, save)
+        save = nowhere if self._keeper is None else partial(self._keeper.tier.put, DELIVERED)
+        self._deliveries = Deliveries(
+            ProgressFile(directory / "log" / DELIVERED, save),
+            self._results,
+            partial(make_sink, allowed_roots=config.allowed_roots),
+            config.delivery(),
+            clock,
+        )
         self._raised: dict[str, int] = {}
         self._ahead = Ahead()
         self._pressure = Pressure()
@@ -138,7 +145,11 @@ class Engine(EpochLoop):
         lock = StateLock(state_dir)
         try:
             engine = cls(state_dir, executor, config, clock, lock)
-            engine._recover()
+            try:
+                engine._recover()
+            except BaseException:
+                engine._deliveries.abandon()
+                raise
         except BaseException:
             lock.release()
             raise
@@ -163,7 +174,7 @@ class Engine(EpochLoop):
         self._expire()  # the log tells what was delivered, not what has been dropped since
         self._remove_debris()
         reach("recover.cleaned")
-        self._delivery.catch_up(s)
+        self._deliveries.announce(s)
         reach("recover.delivered")
         if s.planned is not None:
             try:
@@ -255,13 +266,14 @@ class Engine(EpochLoop):
         """Graceful end: everything is on disk already; a snapshot makes the next start quick."""
         if self.state.planned is None:
             self._snapshot()
+        self._deliveries.close()
         self.abandon()
 
     def abandon(self) -> None:
         """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
         self._ahead.close()
         self._store.close()
-        self._delivery.close()
+        self._deliveries.abandon()
         self._log.close()
         if self._keeper is not None:
             self._keeper.close()

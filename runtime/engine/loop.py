@@ -34,7 +34,6 @@ from runtime.execution.physical import Physical
 from runtime.log.codec import encode
 from runtime.log.log import Log
 from runtime.operators.source import SourceReport
-from runtime.results.delivery import Delivery
 from runtime.results.retention import expired, expiring
 
 logger = logging.getLogger("ajoin.engine")
@@ -58,7 +57,6 @@ class EpochLoop(EngineReader):
     executor: Executor
     _ahead: Ahead
     _compiled: dict[int, Physical]
-    _delivery: Delivery
     _instance: str
     _log: Log
     _raised: dict[str, int]
@@ -136,7 +134,7 @@ class EpochLoop(EngineReader):
                 starts = [json.loads(r.origin.start) for r in s.sources.values() if r.stream == stream]
                 source.trim(min([json.loads(st.offset), *starts]))  # the rest may be needed to repair a bucket
         reach("epoch.cleaned")
-        self._delivery.catch_up(s)
+        self._deliveries.announce(s)  # before results go: in step, sinks get them now
         self._expire()
         if self._keeper is not None:
             self._keeper.sweep()
@@ -248,6 +246,7 @@ class EpochLoop(EngineReader):
         except Unavailable as outage:
             logger.warning("results that have expired stay for now: %s", outage)
             return
+        self._deliveries.announce(s)
         reach("result.forgotten")
         self._results.drop(files)
 

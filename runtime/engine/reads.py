@@ -38,6 +38,7 @@ from runtime.connectors.base import Source
 from runtime.control.coordinator import Coordinator
 from runtime.control.planner import Planner
 from runtime.control.state import QueryRecord, State
+from runtime.delivery.deliveries import Deliveries
 from runtime.durable.keeper import Keeper
 from runtime.engine.pressure import Pressure, lag_ms
 from runtime.results.log import ResultLog
@@ -67,6 +68,7 @@ class EngineReader:
     coordinator: Coordinator
     planner: Planner
     clock: Callable[[], int]
+    _deliveries: Deliveries
     _opened: float
     _recovery: Recovery
     _keeper: Keeper | None
@@ -233,6 +235,8 @@ class EngineReader:
             lag_ms=max((lag for lag in lags if lag is not None), default=None),
             recovery_seconds=self._recovery.seconds,
             recovery_records=self._recovery.records,
+            sinks=self._deliveries.count,
+            sinks_behind=self._deliveries.behind(),
             **self._tier_figures(),
         )
 
@@ -263,6 +267,7 @@ class EngineReader:
             tuple(o.name for o in rq.query.outputs),
             r.sinks,
             r.at_ms,
+            deliveries=self._deliveries.of(rq.uid, len(r.sinks)),
         )
 
 
