@@ -5,8 +5,9 @@ far it may read (`latest`), writes the range into the epoch log, and then asks f
 must be a pure function of the range: after a crash the unfinished epoch is read again from its logged offsets and must
 bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
 
-A sink runs on the driver after the epoch is committed to the result log; it may be called again for the same
-(query, epoch) after a crash and must then replace what it wrote (that is what `epoch` is for).
+A sink runs on the driver after the epoch is committed to the result log, called from one thread of its own; it may be
+called again for the same (query, epoch) after a failure or a crash and must then replace what it wrote (that is what
+`epoch` is for).
 """
 
 from __future__ import annotations

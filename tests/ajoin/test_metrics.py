@@ -7,6 +7,7 @@ import logging
 import re
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from ajoin import errors
 from ajoin.platform.logs import FIELDS, JsonFormatter, handler
 from ajoin.platform.metrics import CONTENT_TYPE, MetricsServer, process_metrics, render
 from optimizer.model.types import StreamSchema
-from runtime.api import PlatformStatus, StreamInfo
+from runtime.api import PlatformStatus, SinkStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from tests.ajoin.world import JOIN, running, with_streams
 
@@ -64,6 +65,16 @@ def test_a_stream_s_name_cannot_break_the_format(name):
     samples = parsed(render(STATUS, [stream(name, tuples=5)]))
     escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     assert samples["ajoin_tuples_total", f'stream="{escaped}"'] == 5
+
+
+def test_only_sinks_that_are_behind_are_named():
+    late = SinkStatus("q", "q#1", 1, "kafka", epochs_behind=7, error="no broker", failing_since_ms=1)
+    samples = parsed(render(replace(STATUS, sinks=3, sinks_behind=(late,)), []))
+    assert samples["ajoin_sinks", ""] == 3
+    named = {key: value for key, value in samples.items() if key[0] == "ajoin_sink_epochs_behind"}
+    assert list(named.values()) == [7]
+    ((_, labels),) = named
+    assert set(labels.split(",")) == {'query="q"', 'sink="1"', 'kind="kafka"'}
 
 
 def test_a_scrape(tmp_path):
