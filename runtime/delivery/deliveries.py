@@ -62,7 +62,7 @@ class Deliveries:
             for number, spec in enumerate(record.sinks):
                 id = SinkId(uid, number)
                 delivery = self._deliveries.get(id) or self._begin(id, spec, record, wanted)
-                delivery.wanted = wanted
+                delivery.tell(wanted)
                 if not delivery.over:
                     deliveries[id] = delivery
         self._deliveries = deliveries

@@ -74,7 +74,8 @@ class Trouble:
 
 
 class Delivery:
-    """`now` gives wall-clock milliseconds. `wanted` is set by the engine's thread, `over` by the delivering one."""
+    """`now` gives wall-clock milliseconds. `wanted` is set by the engine's thread (`tell`), `over` by the delivering
+    one."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class Delivery:
         self.id, self.wanted, self.over = id, wanted, False
         self._spec, self._open_sink, self._results, self._progress, self._now = spec, open_sink, results, progress, now
         self._done = begin
+        self._empty_until = 0
         self._sink: Sink | None = None
         self._trouble: Trouble | None = None
         self._tries_left = ATTEMPTS_AFTER_END
@@ -97,11 +99,22 @@ class Delivery:
         self._lost = 0
         self._loss_told = False
 
+    def tell(self, wanted: Wanted) -> None:
+        """From the engine's thread. If the sink had everything until now, nothing until now need be looked at again."""
+        if self._done.epoch >= self.wanted.last:
+            self._empty_until = self.wanted.committed
+        self.wanted = wanted
+
     # -- any thread -----------------------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         return not self.over and (self._done.epoch < self.wanted.last or self.wanted.ended)
+
+    @property
+    def _position(self) -> int:
+        """Everything up to this epoch is in the sink."""
+        return max(self._done.epoch, self._empty_until)
 
     @property
     def delay(self) -> float:
@@ -121,7 +134,7 @@ class Delivery:
             self.id.uid,
             self.id.number,
             self._spec.kind,
-            wanted.committed - done.epoch if behind else 0,
+            wanted.committed - self._position if behind else 0,
             max(0, wanted.rows - done.rows) if behind else 0,
             "" if trouble is None else trouble.error,
             None if trouble is None else trouble.since_ms,
@@ -139,7 +152,7 @@ class Delivery:
             self._lose(wanted.gone, "left the result log before the sink took them")
         if self._done.epoch >= wanted.last:
             return self._end() if wanted.ended else Outcome.IDLE
-        for epoch in range(self._done.epoch + 1, wanted.last + 1):
+        for epoch in range(self._position + 1, wanted.last + 1):
             try:
                 found = self._results.of_query(epoch, wanted.segments.get(epoch, ()), self.id.uid)
             except Exception as failure:
@@ -193,9 +206,9 @@ class Delivery:
 
     def _lose(self, until: int, why: str) -> None:
         if not self._loss_told:
-            logger.warning("%s: rows of epochs %d to %d %s", self, self._done.epoch + 1, until, why)
+            logger.warning("%s: rows of epochs %d to %d %s", self, self._position + 1, until, why)
         self._loss_told = True
-        self._lost += until - self._done.epoch
+        self._lost += until - self._position
         self._move(until, 0)
 
     def _end(self) -> Outcome:

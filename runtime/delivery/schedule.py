@@ -55,9 +55,13 @@ class OnThreads:
             self._workers.pop(id).stop()
         for id, delivery in deliveries.items():
             if delivery.has_work:
-                if id not in self._workers:
-                    self._workers[id] = _Worker(delivery, self._clock)
-                self._workers[id].wake()
+                try:
+                    worker = self._workers.get(id) or _Worker(delivery, self._clock)
+                except RuntimeError as failure:
+                    logger.warning("no thread for %s until the next epoch: %s", delivery, failure)
+                    return
+                self._workers[id] = worker
+                worker.wake()
 
     def finish(self) -> None:
         for worker in self._workers.values():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +19,7 @@ from runtime import crashpoints
 from runtime.api import CreateQuery, DeleteQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.registry import SINKS, SinkKind
-from runtime.crashpoints import Crashed
+from runtime.crashpoints import AT, Crashed
 from runtime.delivery.delivery import FIRST_DELAY, LONGEST_DELAY
 from runtime.delivery.schedule import OnThreads
 from runtime.engine.engine import Engine
@@ -199,3 +203,50 @@ def test_many_sinks_move_at_once_and_the_file_has_them_all(tmp_path: Path) -> No
     engine = on_threads(tmp_path, open_engine)
     assert all(s.epochs_behind == 0 and s.last_success_ms is None for s in engine.query("q").deliveries)
     engine.close()
+
+
+def test_epochs_without_rows_do_not_count_as_behind(tmp_path: Path, gate: Gate) -> None:
+    engine = on_threads(tmp_path)
+    gated(engine, "q")
+    gate.open.set()
+    feed(engine, 1)
+    until(lambda: engine.query("q").deliveries[0].last_success_ms is not None, "it does not get its row")
+    for n in range(4):
+        engine.push("A", [{"ts": 2000 + n, "k": 100 + n}])
+        assert engine.run_epoch().rows == 0
+    gate.open.clear()
+    feed(engine, 3)
+    (status,) = engine.query("q").deliveries
+    assert (engine.epoch, status.epochs_behind, status.rows_behind) == (6, 1, 1)
+    gate.open.set()
+    engine.close()
+    assert gate.rows == {1: [1], 6: [3]}
+
+
+def live(folder: Path) -> None:
+    """Eight epochs for two sinks, or what is left of them."""
+    new = not (folder / "state").exists()
+    engine = on_threads(folder, begin if new else open_engine)
+    if new:
+        create(engine, "q", folder / "one", folder / "two")
+    while engine.epoch < 8:
+        feed(engine, engine.epoch + 1)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "delivery.sink:5",
+        pytest.param("delivery.begun:6", marks=pytest.mark.long),
+        pytest.param("delivery.written:3", marks=pytest.mark.long),
+        pytest.param("delivery.marked:4", marks=pytest.mark.long),
+    ],
+)
+def test_a_process_that_is_killed_on_a_delivering_thread_leaves_every_row_once(tmp_path: Path, point: str) -> None:
+    program = f"from pathlib import Path; from {__name__} import live; live(Path({str(tmp_path)!r}))"
+    killed = subprocess.run([sys.executable, "-c", program], env=os.environ | {AT: point})
+    assert killed.returncode == -signal.SIGKILL, f"it did not come along {point}"
+    live(tmp_path)
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        assert written(folder) == list(range(1, 9))
