@@ -7,15 +7,14 @@ behind and is never ahead: after a crash an epoch may be handed over again, and 
 nothing depends on the file: if it cannot be written, or cannot be read, more is handed over again, and sinks replace
 what they have of an epoch.
 
-The file is written whole, under a temporary name, and renamed. When many sinks move at once they do not wait for each
-other: one of them writes for all that came meanwhile.
+The file is replaced as a whole. When many sinks move at once they do not wait for each other: one of them writes for
+all that came meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Container
 from contextlib import suppress
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 from optimizer.errors import Unavailable
 from runtime.crashpoints import reach
+from runtime.files import write_atomically
 
 logger = logging.getLogger("ajoin.delivery")
 
@@ -82,7 +82,7 @@ class ProgressFile:
         """Nothing is written from now on."""
         self._closed = True
 
-    def _unwritten(self) -> str | None:
+    def _unwritten(self) -> bytes | None:
         with self._lock:
             if self._written == self._version or self._closed:
                 self._writing = False
@@ -92,21 +92,18 @@ class ProgressFile:
                 {"query": sink.uid, "sink": sink.number, "epoch": at.epoch, "rows": at.rows}
                 for sink, at in self._known.items()
             ]
-        return json.dumps(entries)
+        return json.dumps(entries).encode()
 
-    def _write(self, text: str) -> None:
-        temporary = self._path.with_suffix(".tmp")
+    def _write(self, text: bytes) -> None:
         try:
-            temporary.write_text(text, encoding="utf-8")
-            reach("delivery.written")
-            os.replace(temporary, self._path)
+            write_atomically(self._path, text, point="delivery.written")
             reach("delivery.marked")
         except OSError as failure:
             if not self._closed:
                 logger.warning("how far sinks have come is not written down: %s", failure)
             return
         with suppress(Unavailable):
-            self._save(text.encode())
+            self._save(text)
 
 
 def _read(path: Path) -> dict[SinkId, Progress]:

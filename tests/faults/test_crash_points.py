@@ -81,7 +81,7 @@ def test_a_crash_at_every_hit_of_every_point(tmp_path, undisturbed, in_two_tiers
 
 def test_every_point_in_the_code_is_in_the_list():
     code = "".join(p.read_text() for p in (ROOT / "runtime").rglob("*.py"))
-    assert set(re.findall(r"\breach\(\s*\"([^\"]+)\"", code)) == set(POINTS)
+    assert set(re.findall(r"\b(?:reach\(|point=)\s*\"([^\"]+)\"", code)) == set(POINTS)
 
 
 def test_the_documentation_has_every_point_and_says_the_same():

@@ -206,7 +206,7 @@ def test_a_progress_file_that_cannot_be_read_means_that_more_is_handed_over(tmp_
 def test_a_progress_file_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     engine = begin(tmp_path)
     create(engine, "q", tmp_path / "out")
-    (tmp_path / "state" / "log" / "delivered.tmp").mkdir()
+    (tmp_path / "state" / "log" / ".delivered.tmp").mkdir()
     feed(engine, 1)
     feed(engine, 2)
     assert written(tmp_path / "out") == [1, 2]
