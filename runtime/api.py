@@ -102,8 +102,31 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """How far one sink of a query has come; `number` is its place among the query's sinks.
+
+    Behind: what the result log has and the sink has not (rows at most so many, if some were lost). `error`: why the
+    latest of `attempts` in a row failed, the first of them at `failing_since_ms`; empty: it works. `lost_epochs`: left
+    the result log before the sink took them, since the platform was started. Times are wall-clock milliseconds.
+    """
+
+    query_id: str
+    uid: str
+    number: int
+    kind: str
+    epochs_behind: int = 0
+    rows_behind: int = 0
+    error: str = ""
+    failing_since_ms: int | None = None
+    attempts: int = 0
+    last_success_ms: int | None = None
+    lost_epochs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class QueryInfo:
-    """`plan_version` and `epoch`: from which plan and epoch on the query runs."""
+    """`plan_version` and `epoch`: from which plan and epoch on the query runs. `deliveries`: of its sinks, from the
+    first commit on until they have ended."""
 
     id: str
     uid: str
@@ -120,6 +143,7 @@ class QueryInfo:
     sinks: tuple[ConnectorSpec, ...] = ()
     created_at_ms: int = 0
     deployment_latency_ms: int = 0
+    deliveries: tuple[SinkStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -193,8 +217,9 @@ class DeadLetterInfo:
 @dataclass(frozen=True, slots=True)
 class PlatformStatus:
     """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
-    `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. The last
-    three only with a durable tier: bytes in the state directory, bytes there, seconds of the last epoch's upload."""
+    `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. Only
+    with a durable tier: `fast_bytes` in the state directory, `durable_bytes` there, seconds of the last epoch's upload.
+    `sinks`: how many there are; `sinks_behind`: those that fail or lack more than the newest epoch."""
 
     state: str
     epoch: int
@@ -218,3 +243,5 @@ class PlatformStatus:
     fast_bytes: int = 0
     durable_bytes: int = 0
     upload_seconds: float = 0.0
+    sinks: int = 0
+    sinks_behind: tuple[SinkStatus, ...] = ()

@@ -47,7 +47,7 @@ POINTS: Final[Mapping[str, str]] = {
     "epoch.counted": "rows of closing COUNT(*) windows are in a segment",
     "epoch.commit": "everything is written, the commit record is not",
     "epoch.committed": "the commit record is on disk, nothing is cleaned up",
-    "epoch.cleaned": "old buckets and batches are gone, sinks have not been served",
+    "epoch.cleaned": "old buckets and batches are gone, sinks were not told",
     "epoch.done": "the epoch is finished, its report did not get out",
     "bucket.written": "a task's bucket is complete under its temporary name",
     "bucket.renamed": "a task's bucket is in its place, the task has not answered",
@@ -56,10 +56,10 @@ POINTS: Final[Mapping[str, str]] = {
     "segment.renamed": "a task's segment is in its place, the task has not answered",
     "segment.dropped": "one of the segments beyond the retention is gone",
     "result.forgotten": "the log says that results have expired, their segments are still there",
-    "delivery.begun": "an epoch is about to be handed over to the sinks",
-    "delivery.sink": "one sink has its rows of the epoch, others may not",
-    "delivery.written": "all sinks have the epochs, the new marker has its temporary name",
-    "delivery.marked": "the marker says so",
+    "delivery.begun": "an epoch is about to be handed over to a sink",
+    "delivery.sink": "a sink has its rows of the epoch, its progress is not written",
+    "delivery.written": "a sink has the epoch, the file that says so has its temporary name",
+    "delivery.marked": "the file says so",
     "tier.uploaded": "files of a record are in the durable tier, the record is not",
     "tier.record": "the record is in the durable tier, not in the local log",
     "tier.snapshot": "the snapshot is in the durable tier, not in the local directory",
@@ -67,7 +67,7 @@ POINTS: Final[Mapping[str, str]] = {
     "tier.swept": "one of the objects that are not needed any more is gone from the durable tier",
     "recover.read": "snapshot and log are read again, nothing was touched",
     "recover.cleaned": "debris of the crash before is gone",
-    "recover.delivered": "sinks have what they missed, the planned epoch has not run again",
+    "recover.delivered": "sinks are told what they missed, the planned epoch has not run again",
 }
 """What is on disk when a process dies at each point."""
 

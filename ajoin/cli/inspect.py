@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
-from runtime.api import PlatformStatus
+from ajoin.cli.table import event_time
+from runtime.api import PlatformStatus, SinkStatus
 
 
 class PlanFormat(StrEnum):
@@ -78,6 +79,7 @@ def _show(now: PlatformStatus) -> None:
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
         **_tiers(now),
+        **_sinks(now),
         "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
         "up for": f"{now.uptime_seconds:,.0f} s (started in {now.recovery_seconds:.1f} s)",
@@ -91,6 +93,25 @@ def _tiers(now: PlatformStatus) -> dict[str, str]:
         return {}
     uploaded = f"the last upload took {now.upload_seconds:.2f} s"
     return {"tiers": f"{size(now.fast_bytes)} here, {size(now.durable_bytes)} durable ({uploaded})"}
+
+
+def _sinks(now: PlatformStatus) -> dict[str, str]:
+    if not now.sinks:
+        return {}
+    troubles = [f"{s.query_id}: {sink_text(s)}" for s in now.sinks_behind]
+    return {"sinks": "\n              ".join([f"{now.sinks:,}, {len(troubles):,} of them behind", *troubles])}
+
+
+def sink_text(sink: SinkStatus) -> str:
+    """Which sink of its query, how far behind, and why."""
+    behind = f"{sink.epochs_behind:,} epochs and {sink.rows_behind:,} rows behind"
+    parts = [f"{sink.kind} {behind if sink.epochs_behind else 'has everything'}"]
+    if sink.lost_epochs:
+        parts.append(f"{sink.lost_epochs:,} epochs left the result log before")
+    if sink.error:
+        since = event_time(sink.failing_since_ms)
+        parts.append(f"fails since {since} ({sink.attempts:,} attempts): {sink.error}")
+    return ", ".join(parts)
 
 
 def size(count: int) -> str:

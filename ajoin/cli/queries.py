@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from ajoin.cli.inspect import sink_text
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, pairs, print_json
 from ajoin.cli.table import event_time
 from optimizer.errors import InvalidRequest
@@ -87,7 +88,8 @@ def list_queries(
         console().print("no queries; create one with [bold]ajoin query create[/]")
         return
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for heading in ("query", "state", "group", "watermark", "rows"):
+    with_sinks = any(q.sinks for q in queries)
+    for heading in ("query", "state", "group", "watermark", "rows", *(["sinks"] if with_sinks else [])):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "rows" else "left")
     # Only the SQL text gives way when the terminal is narrow.
     table.add_column("SQL", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -98,6 +100,7 @@ def list_queries(
             str(q.group),
             event_time(q.watermark),
             f"{q.rows:,}",
+            *([_sinks(q)] if with_sinks else []),
             escape(" ".join(q.sql.split())),
         )
     console().print(table)
@@ -139,6 +142,15 @@ def parse_sink(text: str) -> ConnectorSpec:
     return ConnectorSpec(kind, tuple(sorted(options.items())))
 
 
+def _sinks(q: QueryInfo) -> str:
+    """How many, and whether one is in trouble; `show` tells which and why."""
+    failing = sum(s.failing_since_ms is not None for s in q.deliveries)
+    behind = max((s.epochs_behind for s in q.deliveries), default=0)
+    trouble = [f"{failing} failing"] if failing else []
+    trouble += [f"{behind:,} epochs behind"] if behind > 1 else []
+    return f"{len(q.sinks)}" + (f" ({', '.join(trouble)})" if trouble else "") if q.sinks else "-"
+
+
 def _show(info: QueryInfo) -> None:
     out = console()
     out.print(f"[bold]{escape(info.id)}[/]  {info.state.value}")
@@ -155,6 +167,7 @@ def _show(info: QueryInfo) -> None:
         "since": f"plan version {info.plan_version}, epoch {info.epoch}",
         "deployed in": f"{info.deployment_latency_ms} ms",
         "sinks": ", ".join(["result log", *sinks]),
+        **{f"sink {s.number}": sink_text(s) for s in info.deliveries},
     }
     for label, value in facts.items():
         out.print(f"[dim]{label + ':':<14}[/]{escape(str(value))}", soft_wrap=True)

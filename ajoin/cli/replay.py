@@ -38,6 +38,7 @@ def replay(
     # Only now, when the scenario is known to be well formed: these imports bring in the engine and Spark.
     from ajoin.platform import launch
     from ajoin.replay import runner
+    from runtime.delivery.schedule import InStep
 
     launch.configure_logging(settings)
     with (
@@ -49,7 +50,7 @@ def replay(
         report = runner.run(
             steps,
             out,
-            lambda: launch.open_engine(settings, executor, state),
+            lambda: launch.open_engine(settings, executor, state, delivery=InStep),
             flush=flush,
             limits=settings.limits,
             progress=lambda so_far, rows: say(f"replaying: epoch {so_far.epochs}, {rows:,} rows"),

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
+from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.exchange.interface import ExchangeKind
@@ -61,7 +62,12 @@ def executor(settings: Settings) -> Iterator[Executor]:
 
 
 def open_engine(
-    settings: Settings, executor: Executor, state_dir: Path | None = None, *, remote_callers: bool = False
+    settings: Settings,
+    executor: Executor,
+    state_dir: Path | None = None,
+    *,
+    remote_callers: bool = False,
+    delivery: Callable[[], Schedule] = OnThreads,
 ) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one.
 
@@ -82,6 +88,7 @@ def open_engine(
         allowed_roots=roots,
         max_cost=settings.max_cost or None,
         exchange=exchange(settings),
+        delivery=delivery,
         durable=settings.durable or None if own else None,
         fast_bytes=settings.fast_bytes or None if own else None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),

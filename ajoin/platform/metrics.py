@@ -3,9 +3,9 @@
     ajoin serve --set metrics_port=9411        then scrape http://127.0.0.1:9411/metrics
 
 Labels are streams, stages and states, of which there are few. Queries come and go by the thousand, and every label
-value is a time series that Prometheus keeps for weeks, so no metric has a label per query; `ajoin query show` and
-GetStatistics tell about one query. The port asks nobody who they are. It is off by default and, when it is on, listens
-on this machine only unless `metrics_host` says otherwise.
+value is a time series that Prometheus keeps for weeks, so no metric has a label per query, except that sinks which are
+behind are named; `ajoin query show` and GetStatistics tell about one query. The port asks nobody who they are. It is
+off by default and, when it is on, listens on this machine only unless `metrics_host` says otherwise.
 
 A `PlatformCollector` reads what is committed when it is scraped, on a thread of the HTTP server; between two scrapes
 nothing is computed or kept. Format and HTTP are prometheus-client's, with a registry of our own, so that several
@@ -65,9 +65,22 @@ def status_metrics(s: PlatformStatus) -> list[Metric]:
         GaugeMetricFamily("ajoin_fast_bytes", "Bytes in the state directory, with a durable tier.", value=s.fast_bytes),
         GaugeMetricFamily("ajoin_durable_bytes", "Bytes in the durable tier.", value=s.durable_bytes),
         GaugeMetricFamily("ajoin_upload_seconds", "Seconds of the last epoch's upload.", value=s.upload_seconds),
+        GaugeMetricFamily("ajoin_sinks", "Sinks that get rows.", value=s.sinks),
+        _sinks_behind(s),
         GaugeMetricFamily("ajoin_uptime_seconds", "Seconds since the platform was started.", value=s.uptime_seconds),
         stages,
     ]
+
+
+def _sinks_behind(s: PlatformStatus) -> Metric:
+    behind = GaugeMetricFamily(
+        "ajoin_sink_epochs_behind",
+        "Epochs a sink lacks; only of sinks that fail or lack more than the newest.",
+        labels=["query", "sink", "kind"],
+    )
+    for sink in s.sinks_behind:
+        behind.add_metric([sink.query_id, str(sink.number), sink.kind], sink.epochs_behind)
+    return behind
 
 
 def stream_metrics(streams: Iterable[StreamInfo]) -> list[Metric]:

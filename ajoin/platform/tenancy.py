@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.errors import InvalidRequest
 from optimizer.model.plan import RunningQuery
-from runtime.api import QueryInfo, StreamInfo
+from runtime.api import QueryInfo, SinkStatus, StreamInfo
 
 SOMEBODY = "(another tenant)"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -50,7 +50,13 @@ class Scope:
         return not self.tenant or tenant_of(full_id) == self.tenant
 
     def query(self, info: QueryInfo) -> QueryInfo:
-        return replace(info, id=self.own(info.id), uid=self.own(info.uid)) if self.tenant else info
+        if not self.tenant:
+            return info
+        return replace(info, id=self.own(info.id), uid=self.own(info.uid), deliveries=self.sinks(info.deliveries))
+
+    def sinks(self, sinks: Iterable[SinkStatus]) -> tuple[SinkStatus, ...]:
+        mine = (s for s in sinks if self.sees(s.query_id))
+        return tuple(replace(s, query_id=self.own(s.query_id), uid=self.own(s.uid)) for s in mine)
 
     def queries(self, infos: Iterable[QueryInfo]) -> list[QueryInfo]:
         return [self.query(q) for q in infos if self.sees(q.id)]

@@ -23,7 +23,8 @@ class AdminService(rpc.AdminServiceServicer):
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         status = await asyncio.to_thread(self._platform.status)
-        return convert.status_to_pb(status, self._version)
+        mine = caller().scope.sinks(status.sinks_behind)
+        return convert.status_to_pb(replace(status, sinks_behind=mine), self._version)
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Any) -> pb.GetStatisticsResponse:
         epochs = clamp("epochs", request.epochs, default=KEPT, most=KEPT)

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from ajoin.v1 import queries_pb2 as _queries_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -141,6 +142,8 @@ class GetStatusResponse(_message.Message):
     FAST_BYTES_FIELD_NUMBER: _builtins.int
     DURABLE_BYTES_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    SINKS_FIELD_NUMBER: _builtins.int
+    SINKS_BEHIND_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -181,6 +184,8 @@ class GetStatusResponse(_message.Message):
     """Bytes in the durable tier. 0: there is none."""
     upload_seconds: _builtins.float
     """Seconds the last epoch took to upload what it made to the durable tier."""
+    sinks: _builtins.int
+    """Number of sinks that get rows."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds spent so far, by stage ("source", "join", "sink", ...)."""
@@ -192,6 +197,10 @@ class GetStatusResponse(_message.Message):
     @_builtins.property
     def throttled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Streams whose last epoch hit the bound of what it may read."""
+
+    @_builtins.property
+    def sinks_behind(self) -> _containers.RepeatedCompositeFieldContainer[_queries_pb2.SinkStatus]:
+        """Those that fail or lack more than the newest epoch, at most 100, those that lack most first. Only the caller's own."""
 
     def __init__(
         self,
@@ -219,10 +228,12 @@ class GetStatusResponse(_message.Message):
         fast_bytes: _builtins.int = ...,
         durable_bytes: _builtins.int = ...,
         upload_seconds: _builtins.float = ...,
+        sinks: _builtins.int = ...,
+        sinks_behind: _abc.Iterable[_queries_pb2.SinkStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015

@@ -98,6 +98,7 @@ class Query(_message.Message):
     SINKS_FIELD_NUMBER: _builtins.int
     CREATED_AT_MS_FIELD_NUMBER: _builtins.int
     DEPLOYMENT_LATENCY_MS_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -132,6 +133,10 @@ class Query(_message.Message):
     def sinks(self) -> _containers.RepeatedCompositeFieldContainer[_streams_pb2.Connector]:
         """Where its rows go besides the result log."""
 
+    @_builtins.property
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkStatus]:
+        """How its sinks are doing, from the first epoch on until they have ended. Empty: it has none, or nothing to tell."""
+
     def __init__(
         self,
         *,
@@ -150,10 +155,11 @@ class Query(_message.Message):
         sinks: _abc.Iterable[_streams_pb2.Connector] | None = ...,
         created_at_ms: _builtins.int = ...,
         deployment_latency_ms: _builtins.int = ...,
+        deliveries: _abc.Iterable[Global___SinkStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "created_at_ms", b"created_at_ms", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "group", b"group", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "uid", b"uid", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "group", b"group", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "uid", b"uid", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015
@@ -169,6 +175,75 @@ class Query(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_ms) -> _WhichOneofReturnType__watermark_ms | None: ...
 
 Global___Query: _TypeAlias = Query  # noqa: Y015
+
+@_typing.final
+class SinkStatus(_message.Message):
+    """How far one sink of a query has come. Every sink is on its own: one that fails or is slow delays no other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    EPOCHS_BEHIND_FIELD_NUMBER: _builtins.int
+    ROWS_BEHIND_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LAST_SUCCESS_MS_FIELD_NUMBER: _builtins.int
+    LOST_EPOCHS_FIELD_NUMBER: _builtins.int
+    query_id: _builtins.str
+    """The query it belongs to."""
+    uid: _builtins.str
+    """Of the queries that had this id one after the other, the one with this uid."""
+    number: _builtins.int
+    """Its place among the query's sinks, from 0."""
+    kind: _builtins.str
+    """Its kind, e.g. "parquet"."""
+    epochs_behind: _builtins.int
+    """Epochs since the one up to which it has everything. 0: it has everything."""
+    rows_behind: _builtins.int
+    """Rows it lacks; at most so many if lost_epochs is not 0."""
+    error: _builtins.str
+    """Why the latest attempt failed. Empty: it works."""
+    failing_since_ms: _builtins.int
+    """When it began to fail, in milliseconds of wall-clock time since the Unix epoch. Absent: it works."""
+    attempts: _builtins.int
+    """Failed attempts since then."""
+    last_success_ms: _builtins.int
+    """When it last took rows, in milliseconds of wall-clock time since the Unix epoch. Absent: not since the start."""
+    lost_epochs: _builtins.int
+    """Epochs that left the result log before the sink took their rows, since the platform was started."""
+    def __init__(
+        self,
+        *,
+        query_id: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        number: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        epochs_behind: _builtins.int = ...,
+        rows_behind: _builtins.int = ...,
+        error: _builtins.str = ...,
+        failing_since_ms: _builtins.int | None = ...,
+        attempts: _builtins.int = ...,
+        last_success_ms: _builtins.int | None = ...,
+        lost_epochs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_failing_since_ms", b"_failing_since_ms", "_last_success_ms", b"_last_success_ms", "failing_since_ms", b"failing_since_ms", "last_success_ms", b"last_success_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_since_ms", b"_failing_since_ms", "_last_success_ms", b"_last_success_ms", "attempts", b"attempts", "epochs_behind", b"epochs_behind", "error", b"error", "failing_since_ms", b"failing_since_ms", "kind", b"kind", "last_success_ms", b"last_success_ms", "lost_epochs", b"lost_epochs", "number", b"number", "query_id", b"query_id", "rows_behind", b"rows_behind", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__failing_since_ms: _TypeAlias = _typing.Literal["failing_since_ms"]  # noqa: Y015
+    _WhichOneofArgType__failing_since_ms: _TypeAlias = _typing.Literal["_failing_since_ms", b"_failing_since_ms"]  # noqa: Y015
+    _WhichOneofReturnType__last_success_ms: _TypeAlias = _typing.Literal["last_success_ms"]  # noqa: Y015
+    _WhichOneofArgType__last_success_ms: _TypeAlias = _typing.Literal["_last_success_ms", b"_last_success_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__failing_since_ms) -> _WhichOneofReturnType__failing_since_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_success_ms) -> _WhichOneofReturnType__last_success_ms | None: ...
+
+Global___SinkStatus: _TypeAlias = SinkStatus  # noqa: Y015
 
 @_typing.final
 class CreateQueryRequest(_message.Message):

@@ -9,8 +9,9 @@ What only some sources have (tuples handed over by a caller, files of their own 
 of the interface, with a default for all others: the engine asks no source what it is. A source of your own inherits
 from `Source` and gets these defaults.
 
-A sink runs on the driver after the epoch is committed to the result log; it may be called again for the same
-(query, epoch) after a crash and must then replace what it wrote (that is what `epoch` is for).
+A sink runs on the driver after the epoch is committed to the result log, called from one thread of its own; it may be
+called again for the same (query, epoch) after a failure or a crash and must then replace what it wrote (that is what
+`epoch` is for).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     blackhole   counts and forgets                           exactly once
 
 A table holds window_start and window_end (timestamp[ms]), then the query's outputs. An epoch may be written
-again after a crash; the Parquet sink then replaces the file of that epoch, so a reader that lists the
+again after a failure or a crash; the Parquet sink then replaces the file of that epoch, so a reader that lists the
 directory sees each row once. Files appear by rename and are never changed otherwise, so the directory can
 feed a 'files' source.
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from optimizer.cost.model import Weights
+from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.exchange.interface import ExchangeKind
 from runtime.execution.sharing import SharingName
 
@@ -23,6 +25,8 @@ class EngineConfig:
     pipelined: bool = True
     exchange: ExchangeKind = "reference"
     """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
+    delivery: Callable[[], Schedule] = OnThreads
+    """How sinks get their rows: on threads of their own, or in step with epochs."""
     weights: Weights | None = None
     """Of the cost model; measured once per machine with `runtime.machine.calibrate`, or the defaults."""
     durable: str | None = None

@@ -17,7 +17,7 @@ from runtime.connectors.position import Position
 from runtime.connectors.registry import check_sink, check_source
 from runtime.crashpoints import reach
 from runtime.engine.parts import Parts
-from runtime.engine.reads import EngineReads, query_info
+from runtime.engine.reads import EngineReads
 
 
 class EngineControl:
@@ -75,7 +75,7 @@ class EngineControl:
         for i in range(len(batch)):
             outcome = refused[i] if i in refused else next(decided)
             if isinstance(outcome, str):
-                out.append(query_info(coordinator.state, coordinator.state.queries[outcome]))
+                out.append(self._reads.query_info(coordinator.state, coordinator.state.queries[outcome]))
             else:
                 out.append(outcome)
         return out

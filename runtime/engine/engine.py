@@ -94,6 +94,7 @@ class Engine:
         """Graceful end: everything is on disk already; a snapshot makes the next start quick."""
         if self.state.planned is None:
             self.parts.journal.snapshot()
+        self.parts.deliveries.close()
         self.abandon()
 
     def abandon(self) -> None:

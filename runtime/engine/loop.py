@@ -97,7 +97,7 @@ class EpochLoop:
         self._drop(unneeded)
         self._parts.sources.trim(self._state)
         reach("epoch.cleaned")
-        self._parts.delivery.catch_up(self._state)
+        self._parts.deliveries.announce(self._state)  # before results go: in step, sinks get them now
         self.expire()
         self._parts.durability.sweep()
         self._parts.journal.snapshot_if_due()
@@ -189,6 +189,7 @@ class EpochLoop:
         except Unavailable as outage:
             logger.warning("results that have expired stay for now: %s", outage)
             return
+        self._parts.deliveries.announce(self._state)  # or a file that has expired would look damaged to a sink
         reach("result.forgotten")
         results.drop(files)
 

@@ -19,17 +19,22 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from optimizer.errors import Unavailable
 from optimizer.optimize import OptimizerConfig
 from runtime.api import ScaleTo
 from runtime.buckets.refs import BucketRef
+from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
 from runtime.control.planner import Planner
 from runtime.control.state import State
 from runtime.crashpoints import reach
+from runtime.delivery.deliveries import Deliveries
+from runtime.delivery.progress import ProgressFile
 from runtime.durable.interface import Durability, LocalState
+from runtime.durable.restore import DELIVERED
 from runtime.durable.tiered import TieredState
 from runtime.engine.config import EngineConfig
 from runtime.engine.journal import Journal
@@ -41,7 +46,6 @@ from runtime.execution.executor import Executor
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
 from runtime.log.log import Log
-from runtime.results.delivery import Delivery
 
 logger = logging.getLogger("ajoin.engine")
 
@@ -87,8 +91,14 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         results = durability.results
         exchange = EXCHANGES[config.exchange](executor, durability.buckets, results.directory)
         undo.callback(exchange.close)
-        delivery = Delivery(directory / "log" / "delivered", results, config.allowed_roots, durability.save_progress)
-        undo.callback(delivery.close)
+        deliveries = Deliveries(
+            ProgressFile(directory / "log" / DELIVERED, durability.save_progress),
+            results,
+            partial(make_sink, allowed_roots=config.allowed_roots),
+            config.delivery(),
+            clock,
+        )
+        undo.callback(deliveries.abandon)
         parts = Parts(
             directory=directory,
             config=config,
@@ -101,7 +111,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             exchange=exchange,
             results=results,
             sources=Sources(directory / "sources", durability, config.allowed_roots),
-            delivery=delivery,
+            deliveries=deliveries,
             closing=undo.pop_all(),
         )
     return Opened(parts, log, began, len(contents.records) + (contents.snapshot is not None))
@@ -127,7 +137,7 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     epochs.expire()  # the log tells what was delivered, not what has been dropped since
     parts.durability.keep_only(coordinator.state, parts.sources.folders())
     reach("recover.cleaned")
-    parts.delivery.catch_up(coordinator.state)
+    parts.deliveries.announce(coordinator.state)
     reach("recover.delivered")
     planned = coordinator.state.planned
     if planned is not None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from runtime.control.coordinator import Coordinator
 from runtime.control.planner import Planner
+from runtime.delivery.deliveries import Deliveries
 from runtime.durable.interface import Durability
 from runtime.engine.config import EngineConfig
 from runtime.engine.journal import Journal
 from runtime.engine.sources import Sources
 from runtime.exchange.interface import Exchange
 from runtime.execution.sharing import SHARING, Sharing
-from runtime.results.delivery import Delivery
 from runtime.results.log import ResultLog
 
 
@@ -34,7 +34,7 @@ class Parts:
     exchange: Exchange
     results: ResultLog
     sources: Sources
-    delivery: Delivery
+    deliveries: Deliveries
     closing: ExitStack
 
     @property

@@ -88,11 +88,11 @@ class EngineReads:
 
     def queries(self) -> list[QueryInfo]:
         state = self.state
-        return [query_info(state, r) for r in state.queries.values()]
+        return [self.query_info(state, r) for r in state.queries.values()]
 
     def query(self, id: str, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one with that uid."""
-        return query_info(self.state, self._parts.coordinator.record(id, uid))
+        return self.query_info(self.state, self._parts.coordinator.record(id, uid))
 
     def result_schema(self, id: str, uid: str | None = None) -> pa.Schema:
         """The columns of the query's result log."""
@@ -206,30 +206,32 @@ class EngineReads:
             lag_ms=max((lag for lag in lags if lag is not None), default=None),
             recovery_seconds=self._recovery.seconds,
             recovery_records=self._recovery.records,
+            sinks=self._parts.deliveries.count,
+            sinks_behind=self._parts.deliveries.behind(),
             fast_bytes=tiers.fast_bytes,
             durable_bytes=tiers.durable_bytes,
             upload_seconds=tiers.upload_seconds,
         )
 
-
-def query_info(state: State, r: QueryRecord) -> QueryInfo:
-    rq = r.query
-    return QueryInfo(
-        rq.id,
-        rq.uid,
-        rq.query.sql,
-        QueryState.RUNNING if r.running else QueryState.DELETED,
-        rq.active_from,
-        r.active_until,
-        query_watermark(state.streams, rq) if r.running else r.active_until,
-        r.rows,
-        r.version,
-        r.epoch,
-        r.group,
-        tuple(o.name for o in rq.query.outputs),
-        r.sinks,
-        r.at_ms,
-    )
+    def query_info(self, state: State, r: QueryRecord) -> QueryInfo:
+        rq = r.query
+        return QueryInfo(
+            rq.id,
+            rq.uid,
+            rq.query.sql,
+            QueryState.RUNNING if r.running else QueryState.DELETED,
+            rq.active_from,
+            r.active_until,
+            query_watermark(state.streams, rq) if r.running else r.active_until,
+            r.rows,
+            r.version,
+            r.epoch,
+            r.group,
+            tuple(o.name for o in rq.query.outputs),
+            r.sinks,
+            r.at_ms,
+            deliveries=self._parts.deliveries.of(rq.uid, len(r.sinks)),
+        )
 
 
 def cursor_expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:

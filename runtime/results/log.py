@@ -37,8 +37,10 @@ HELD = 50_000
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    uid: str
+    """`rows`: how many rows the table stands for."""
+
     table: pa.Table
+    rows: int
 
 
 class ResultLog:
@@ -79,13 +81,13 @@ class ResultLog:
                 sequence[entry.uid] = number + 1
                 yield ResultBatch(id_of(entry.uid), Cursor(epoch, number), self._load_listed(epoch, segment, entry))
 
-    def by_query(self, epoch: int, segments: Sequence[Segment], uids: Iterable[str]) -> Iterator[QueryTable]:
-        """Of these queries, those that got rows."""
-        indexes = [(segment, self._listed(epoch, segment)) for segment in segments]
-        for uid in uids:
-            batches = [self._load_listed(epoch, s, entry) for s, index in indexes for entry in index.of(uid)]
-            if batches:
-                yield QueryTable(uid, pa.Table.from_batches(batches))
+    def of_query(self, epoch: int, segments: Sequence[Segment], uid: str) -> QueryTable | None:
+        """What a query got in an epoch; None: nothing."""
+        mine = [(segment, entry) for segment in segments for entry in self._listed(epoch, segment).of(uid)]
+        if not mine:
+            return None
+        batches = [self._load_listed(epoch, segment, entry) for segment, entry in mine]
+        return QueryTable(pa.Table.from_batches(batches), sum(entry.rows for _, entry in mine))
 
     def index(self, epoch: int, segment: Segment) -> SegmentIndex:
         """What is in a segment. FileNotFoundError when it is not there; RESULTS_DAMAGED."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics,
 from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.wire import convert
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import DeadLetterInfo, PlanEvent, PlatformStatus, QueryInfo, QueryState, StreamInfo
+from runtime.api import DeadLetterInfo, PlanEvent, PlatformStatus, QueryInfo, QueryState, SinkStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -26,6 +28,8 @@ connectors = st.builds(
 columns = st.lists(st.builds(Column, texts, st.sampled_from(ColumnType)), max_size=4).map(tuple)
 schemas = st.builds(StreamSchema, texts, columns, texts, counts, counts, st.none() | counts)
 ids = st.lists(texts, max_size=3).map(tuple)
+small = st.integers(0, 1 << 30)
+sink_statuses = st.builds(SinkStatus, texts, texts, small, texts, counts, counts, texts, times, counts, times, counts)
 
 
 @given(
@@ -67,6 +71,7 @@ def test_stream(info):
         sinks=st.lists(connectors, max_size=2).map(tuple),
         created_at_ms=counts,
         deployment_latency_ms=counts,
+        deliveries=st.lists(sink_statuses, max_size=2).map(tuple),
     )
 )
 def test_query(info):
@@ -82,6 +87,8 @@ def test_status():
     for state, lag in zip(("STARTING", "RUNNING", "STOPPING", "STOPPED", "FAILED"), (None, 0, 1, 2, 3), strict=True):
         stages, backlog = {"join": 1.5}, {"V": 7}
         status = PlatformStatus(state, 1, 2, 3, 4, 5, 6, 7, 8, 0.5, 9.0, stages, "why", 0.25, backlog, ("V",), lag)
+        failing = SinkStatus("q", "q#1", 1, "kafka", 3, 40, "no broker", 1_700, 5, None, 2)
+        status = replace(status, sinks=2, sinks_behind=(failing,))
         assert convert.status_from_pb(convert.status_to_pb(status, "0.1.0")) == status
 
 

@@ -7,6 +7,7 @@ import logging
 import re
 import urllib.request
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,7 +20,7 @@ from ajoin import errors
 from ajoin.platform.logs import FIELDS, JsonFormatter, handler
 from ajoin.platform.metrics import PlatformCollector, serve_metrics, status_metrics, stream_metrics
 from optimizer.model.types import StreamSchema
-from runtime.api import PlatformStatus, StreamInfo
+from runtime.api import PlatformStatus, SinkStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from tests.ajoin.world import JOIN, World, running, with_streams
 from tests.tools.docs import ROOT
@@ -33,23 +34,23 @@ def parsed(text: str) -> dict[tuple[str, str], float]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert (family.type == "counter") == sample.name.endswith("_total")
-            (label,) = sample.labels.values() or ("",)
+            label = ",".join(sample.labels.values())
             assert (sample.name, label) not in samples
             samples[sample.name, label] = sample.value
     return samples
 
 
 class Given(Collector):
-    def __init__(self, *streams: StreamInfo) -> None:
-        self._streams = streams
+    def __init__(self, status: PlatformStatus, streams: tuple[StreamInfo, ...]) -> None:
+        self._status, self._streams = status, streams
 
     def collect(self) -> list[Metric]:
-        return [*status_metrics(STATUS), *stream_metrics(self._streams)]
+        return [*status_metrics(self._status), *stream_metrics(self._streams)]
 
 
-def exposed(*streams: StreamInfo) -> dict[tuple[str, str], float]:
+def exposed(*streams: StreamInfo, status: PlatformStatus = STATUS) -> dict[tuple[str, str], float]:
     registry = CollectorRegistry()
-    registry.register(Given(*streams))
+    registry.register(Given(status, streams))
     return parsed(generate_latest(registry).decode())
 
 
@@ -83,6 +84,14 @@ def test_the_documented_names_are_there():
     documented = set(re.findall(r"`(ajoin_\w+)`", page))
     told = {name for name, _ in exposed(stream("V", lag_ms=1))}
     assert {name for name in documented if not name.startswith("ajoin_control_")} <= told and len(documented) > 15
+
+
+def test_only_sinks_that_are_behind_are_named():
+    late = SinkStatus("q", "q#1", 1, "kafka", epochs_behind=7, error="no broker", failing_since_ms=1)
+    samples = exposed(status=replace(STATUS, sinks=3, sinks_behind=(late,)))
+    assert samples["ajoin_sinks", ""] == 3
+    named = {key: value for key, value in samples.items() if key[0] == "ajoin_sink_epochs_behind"}
+    assert named == {("ajoin_sink_epochs_behind", "q,1,kafka"): 7}
 
 
 def test_a_scrape(tmp_path):

@@ -24,6 +24,7 @@ from unittest.mock import patch
 from optimizer.model.plan import Plan, RunningQuery
 from runtime.control.planner import Planner
 from runtime.crashpoints import POINTS
+from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.exchange.interface import ExchangeKind
@@ -129,6 +130,7 @@ def live(fate: Fate, life: Sequence[Line]) -> Outcome:
         exchange=fate.exchange,
         snapshot_every=fate.snapshot_every,
         retention_epochs=fate.retention_epochs,
+        delivery=InStep,
     )
     with tempfile.TemporaryDirectory(prefix="ajoin-fault-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         state = Path(folder) / "state"

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from ajoin.replay.scenario import Scenario, parse
+from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
@@ -86,7 +87,9 @@ def tell(
     the local directory is lost."""
     state = folder / "state"
     config |= {"durable": str(folder / "durable")} if durable else {}
-    settings = EngineConfig(**{"partitions": 2, "snapshot_every": 7, "retention_epochs": 2} | config)
+    settings = EngineConfig(
+        **{"partitions": 2, "snapshot_every": 7, "retention_epochs": 2, "delivery": InStep} | config
+    )
     executor = LocalExecutor()
     survivor = Survivor(
         lambda: Engine.open(state, executor, settings, lambda: 0),

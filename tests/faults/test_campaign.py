@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.results.delivery import Delivery
+from runtime.delivery.deliveries import Deliveries
 from tests.faults.__main__ import command, main
 from tests.faults.campaign import Tally, run
 
@@ -29,7 +29,7 @@ def test_the_same_seed_is_the_same_campaign():
 def test_a_campaign_names_a_failing_seed_and_how_to_repeat_it(monkeypatch, capsys):
     fates = (run(seed) for seed in range(100))
     bad = next(fate.seed for fate, _, outcome in fates if fate.sink and outcome.rows)
-    monkeypatch.setattr(Delivery, "catch_up", lambda self, state: None)  # nothing gets to the sinks any more
+    monkeypatch.setattr(Deliveries, "announce", lambda self, state: None)  # nothing gets to the sinks any more
     assert main(["--seeds", "1", "--first", str(bad)]) == 1
     said = capsys.readouterr().out
     assert "its sink lacks" in said

@@ -1,7 +1,7 @@
 """An engine in a test's hands: SQL in, rows out, a clock that is moved by hand, and restarts of both kinds.
 
-`Rig` keeps the executor in this process. Bucket contents are shown as people write them in a figure: an index is a
-dictionary from key to the tuples under it.
+`Rig` keeps the executor in this process, and sinks in step with epochs. Bucket contents are shown as people write them
+in a figure: an index is a dictionary from key to the tuples under it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.connectors.base import ConnectorSpec
+from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.engine.loop import EpochReport
@@ -41,7 +42,7 @@ class Clock:
 
 class Rig:
     def __init__(self, directory: Path, executor: Executor | None = None, **config: Any) -> None:
-        self.directory, self.config, self.clock = directory, EngineConfig(**config), Clock()
+        self.directory, self.config, self.clock = directory, EngineConfig(**{"delivery": InStep} | config), Clock()
         self.executor = executor or LocalExecutor()
         self.engine = self._open()
 

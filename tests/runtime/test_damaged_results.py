@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from random import Random
 
+import pyarrow.parquet as pq
 import pytest
 
+from ajoin.sql import parse_query
 from optimizer.errors import InternalError
+from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from tests.runtime.damage_world import HOP, joining
 from tests.runtime.rig import Rig
@@ -40,18 +41,24 @@ def test_rows_that_a_sink_still_waits_for_are_not_forgotten(tmp_path):
     rig = Rig(tmp_path / "state", allowed_roots=(tmp_path,))
     for name in "AB":
         rig.stream(name, k="BIGINT", n="INT")
-    rig.create("q", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}")
-    state = rig.engine.state
-    uid = next(iter(state.queries))
-    blocked = tmp_path / "blocked"
-    blocked.write_text("not a folder")
-    sink = ConnectorSpec("parquet", (("path", str(blocked)),))
-    record = replace(state.queries[uid], sinks=(sink,))
-    rig.engine.parts.coordinator.state = replace(state, queries={uid: record})
+    out = tmp_path / "out"
+    out.write_text("not a folder")
+    sql = f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {HOP}"
+    sink = ConnectorSpec("parquet", (("path", str(out)),))
+    rig.control(CreateQuery("q", parse_query(sql, rig.engine.schemas()), (sink,)))
     rig.epoch({"A": [(1, 1, 100)], "B": [(1, 1, 200)]})
     (segment,) = rig.engine.state.segments[1]
+    file = rig.directory / "results" / segment.file
     rig.engine.close()
-    Path(rig.directory / "results" / segment.file).unlink()
-    with pytest.raises(InternalError) as caught:
-        rig._open()
-    assert caught.value.reason == "RESULTS_DAMAGED"
+    out.unlink()
+    saved = file.read_bytes()
+    file.unlink()
+    rig.engine = rig._open()
+    (waiting,) = rig.engine.query("q").deliveries
+    assert segment.file in waiting.error and waiting.rows_behind == rig.engine.query("q").rows > 0
+    rig.epoch({"A": [(2, 2, 300)], "B": [(2, 2, 400)]})
+    assert not out.exists(), "what comes later does not overtake what is missing"
+    file.write_bytes(saved)
+    rig.epoch()
+    assert rig.engine.query("q").deliveries[0].error == ""
+    assert len(pq.read_table(out / "q")) == rig.engine.query("q").rows > 0

@@ -321,7 +321,8 @@ def test_what_a_files_source_has_seen_and_what_sinks_have_got_survives(tmp_path)
     assert rig.rows("q") == expected(4)
     delivered = pq.read_table(tmp_path / "out" / "q").select(["a", "b"]).to_pylist()
     assert sorted((r["a"], r["b"]) for r in delivered) == [row[2:] for row in expected(4)]
-    assert (rig.directory / "log" / "delivered").read_text() == "4"
+    (place,) = json.loads((rig.directory / "log" / "delivered").read_text())
+    assert place["epoch"] == 4
     assert rig.engine.parts.sources.opened["A"].latest(4, 0) == 4, "no file is taken twice"
 
 

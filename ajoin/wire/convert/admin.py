@@ -5,17 +5,21 @@ from __future__ import annotations
 from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics, StreamStatistics
 from ajoin.v1 import admin_pb2
 from ajoin.wire.convert.fields import enum_name, fields_of, from_fields
+from ajoin.wire.convert.queries import sink_status_from_pb, sink_status_to_pb
 from runtime.api import PlatformStatus
 
 
 def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusResponse:
     state = admin_pb2.PlatformState.Value(f"PLATFORM_STATE_{status.state}")
-    return admin_pb2.GetStatusResponse(state=state, version=version, **fields_of(status, "state"))
+    sinks = map(sink_status_to_pb, status.sinks_behind)
+    others = fields_of(status, "state", "sinks_behind")
+    return admin_pb2.GetStatusResponse(state=state, version=version, sinks_behind=sinks, **others)
 
 
 def status_from_pb(message: admin_pb2.GetStatusResponse) -> PlatformStatus:
     state = enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_")
-    return from_fields(PlatformStatus, message, state=state)
+    sinks = tuple(map(sink_status_from_pb, message.sinks_behind))
+    return from_fields(PlatformStatus, message, state=state, sinks_behind=sinks)
 
 
 def statistics_to_pb(statistics: Statistics) -> admin_pb2.GetStatisticsResponse:

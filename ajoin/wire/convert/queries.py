@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from ajoin.v1 import queries_pb2
-from ajoin.wire.convert.fields import enum_name, optional
+from ajoin.wire.convert.fields import enum_name, fields_of, from_fields, optional
 from ajoin.wire.convert.streams import connector_from_pb, connector_to_pb
-from runtime.api import QueryInfo, QueryState
+from runtime.api import QueryInfo, QueryState, SinkStatus
 
 
 def query_state_to_pb(state: QueryState) -> Any:
@@ -39,6 +39,7 @@ def query_to_pb(info: QueryInfo) -> queries_pb2.Query:
         sinks=map(connector_to_pb, info.sinks),
         created_at_ms=info.created_at_ms,
         deployment_latency_ms=info.deployment_latency_ms,
+        deliveries=map(sink_status_to_pb, info.deliveries),
     )
 
 
@@ -59,7 +60,16 @@ def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
         sinks=tuple(map(connector_from_pb, message.sinks)),
         created_at_ms=message.created_at_ms,
         deployment_latency_ms=message.deployment_latency_ms,
+        deliveries=tuple(map(sink_status_from_pb, message.deliveries)),
     )
+
+
+def sink_status_to_pb(status: SinkStatus) -> queries_pb2.SinkStatus:
+    return queries_pb2.SinkStatus(**fields_of(status))
+
+
+def sink_status_from_pb(message: queries_pb2.SinkStatus) -> SinkStatus:
+    return from_fields(SinkStatus, message)
 
 
 def result_schema_from_pb(message: queries_pb2.GetQueryResponse) -> pa.Schema:

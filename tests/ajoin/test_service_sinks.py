@@ -1,0 +1,98 @@
+"""A dead broker and a wrong key beside a sink that works: the service says which sink is behind and why, and nobody
+else notices."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from ajoin.cli import app
+from ajoin.client.client import Client
+from ajoin.platform.tenancy import Scope
+from runtime.api import QueryState, SinkStatus
+from tests.ajoin.world import JOIN, World, running, with_streams
+from tests.faults.processes import until
+
+
+@pytest.fixture
+def dead_broker() -> Iterator[str]:
+    """An address where nobody listens, and nobody can begin to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def feed(world: World, key: int) -> None:
+    ts = 1000 * key
+    world.feed({"V": [{"ts": ts, "vID": key, "geo": "x"}], "W": [{"ts": ts + 1, "vID": key, "usrID": 5}]})
+
+
+def written(folder: Path) -> list[int]:
+    return sorted(k for f in folder.rglob("*.parquet") for k in pq.read_table(f).column("vID").to_pylist())
+
+
+def failing(client: Client) -> list[SinkStatus]:
+    return [s for s in client.status().sinks_behind if s.error]
+
+
+def ajoin(world: World, *arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), env={"AJOIN_SERVER": world.address, "COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_dead_broker_is_named_and_holds_up_nothing(tmp_path: Path, dead_broker: str) -> None:
+    out = tmp_path / "out"
+    with with_streams(tmp_path / "state") as world:
+        client = world.client
+        kafka = ("kafka", {"bootstrap": dead_broker, "timeout_ms": 1000})
+        client.create_query(JOIN, id="bad", sinks=[kafka, ("parquet", {"path": tmp_path / "beside"})])
+        client.create_query(JOIN, id="good", sinks=[("parquet", {"path": out})])
+        for key in (1, 2, 3):
+            feed(world, key)
+        until(lambda: written(out) == written(tmp_path / "beside") == [1, 2, 3], "the sinks that work lack rows")
+        until(lambda: failing(client) != [], "nobody says that the broker is dead")
+        (bad,) = failing(client)
+        assert (bad.query_id, bad.number, bad.kind, bad.rows_behind) == ("bad", 0, "kafka", 3)
+        assert bad.epochs_behind >= 3 and bad.failing_since_ms is not None and bad.attempts >= 1
+        assert dead_broker in bad.error
+
+        status = ajoin(world, "status")
+        assert "3, 1 of them behind" in status and "bad: kafka" in status and dead_broker in status
+        assert "fails since" in ajoin(world, "query", "show", "bad")
+        assert "has everything" in ajoin(world, "query", "show", "good")
+        assert "2 (1 failing" in ajoin(world, "query", "list")
+        assert json.loads(ajoin(world, "query", "show", "bad", "--json"))["deliveries"][0]["kind"] == "kafka"
+
+        client.delete_query("bad")
+        feed(world, 4)
+        until(lambda: written(out) == [1, 2, 3, 4], "the deletion did not help")
+    with running(tmp_path / "state") as world:
+        assert world.client.query("bad").state == QueryState.DELETED
+        feed(world, 5)
+        until(lambda: written(out) == [1, 2, 3, 4, 5], "the restart did not help")
+        until(lambda: [s.query_id for s in failing(world.client)] == ["bad"], "it is not tried again")
+        assert written(tmp_path / "beside") == [1, 2, 3]
+
+
+def test_a_wrong_key_is_named_and_holds_up_nothing(tmp_path: Path, dead_broker: str) -> None:
+    with with_streams(tmp_path / "state") as world:
+        wrong = ("kafka", {"bootstrap": dead_broker, "key": "nope"})
+        world.client.create_query(JOIN, id="q", sinks=[wrong, ("parquet", {"path": tmp_path / "out"})])
+        feed(world, 1)
+        feed(world, 2)
+        until(lambda: written(tmp_path / "out") == [1, 2], "the sink that works lacks rows")
+        until(lambda: failing(world.client) != [], "nobody says that the key is wrong")
+        assert "'nope', which is no output of the query" in failing(world.client)[0].error
+
+
+def test_a_tenant_sees_its_own_sinks_only() -> None:
+    sinks = (SinkStatus("a/q", "a/q#1", 0, "kafka"), SinkStatus("b/q", "b/q#2", 0, "kafka"))
+    assert Scope("a").sinks(sinks) == (SinkStatus("q", "q#1", 0, "kafka"),)
+    assert Scope().sinks(sinks) == sinks
