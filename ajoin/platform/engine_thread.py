@@ -223,7 +223,7 @@ class EngineThread:
             for request in controls:
                 request.future.set_exception(error)
             raise
-        for request, outcomes in zip(controls, answers, strict=True):
+        for request, outcomes in answers:
             request.future.set_result(outcomes)
 
     def _fail(self, failure: Exception) -> None:

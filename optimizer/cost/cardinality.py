@@ -85,7 +85,7 @@ class Cardinalities:
         return distinct * (1.0 - rest**per_key)
 
     def combinations(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
-        """Results per second of a join; `fractions` in the order of the join's leaves."""
+        """Results per second of a join (or a leaf); `fractions` in the order of its leaves."""
         result = self._base(join)
         for f in fractions:
             result = result * f
@@ -116,9 +116,9 @@ class Cardinalities:
     def _base(self, join: int) -> float:
         found = self._bases.get(join)
         if found is None:
-            j = self.shapes.joins[join]
-            rates = math.prod(self.rate(leaf) for leaf in j.leaves)
-            found = self._bases[join] = rates * self.selectivity(j.edges)
+            rates = math.prod(self.rate(leaf) for leaf in self.shapes.leaves(join))
+            known = self.shapes.joins.get(join)
+            found = self._bases[join] = rates * (1.0 if known is None else self.selectivity(known.edges))
         return found
 
     def selectivity(self, edges: frozenset[KeyPart], corrected: bool = True) -> float:

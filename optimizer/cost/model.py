@@ -62,7 +62,7 @@ class Member:
 
 
 Tree = tuple[Member, int]
-"""A member and the join that is its root."""
+"""A member and the root of its tree: the number of a join, or of a leaf if the member reads only one stream."""
 
 
 @dataclass(slots=True)
@@ -103,22 +103,21 @@ class Shared:
     # -- building --------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, root: int) -> None:
-        table, uses, indexes, exchanges = self.model.shapes.joins, self.joins, self.indexes, self.exchanges
+        shapes, uses, indexes, exchanges = self.model.shapes, self.joins, self.indexes, self.exchanges
         own = dict(zip(member.shape.leaves, member.bits, strict=True))
         self._widen(own)
-        for number in table[root].subtree:
-            join = table[number]
-            bits = [own[leaf] for leaf in join.leaves]
-            self._use(uses, number, bits, member.seconds)
+        for number in shapes.subtree(root):
+            join = shapes.joins[number]
+            self._use(uses, number, [own[leaf] for leaf in join.leaves], member.seconds)
             for index in join.indexes:
                 indexes[index] = indexes.get(index, 0) + 1
             for exchange in join.exchanges:
                 exchanges[exchange] = exchanges.get(exchange, 0) + 1
-        self._use(self.sinks, root, bits, member.seconds)
+        self._use(self.sinks, root, [own[leaf] for leaf in shapes.leaves(root)], member.seconds)
 
     def remove(self, root: int) -> None:
         table = self.model.shapes.joins
-        for number in table[root].subtree:
+        for number in self.model.shapes.subtree(root):
             for index in table[number].indexes:
                 _decrease(self.indexes, index)
             for exchange in table[number].exchanges:
@@ -282,7 +281,7 @@ class CostModel:
 
     def fractions(self, join: int, bits: Sequence[int]) -> list[float]:
         card = self.cardinalities
-        return [card.fraction(leaf, b) for leaf, b in zip(self.shapes.joins[join].leaves, bits, strict=True)]
+        return [card.fraction(leaf, b) for leaf, b in zip(self.shapes.leaves(join), bits, strict=True)]
 
     def index(self, leaf: int, fraction: Number) -> Number:
         return self.weights.index * self.cardinalities.rate(leaf) * fraction + self.weights.fixed
@@ -303,7 +302,7 @@ class CostModel:
         xp = SCALAR if isinstance(seconds, float) else ARRAY
         total: Number = 0.0
         keys: dict[int, Number] = {}
-        for number in joins[root].subtree:
+        for number in self.shapes.subtree(root):
             sides = []
             for side in (joins[number].left, joins[number].right):
                 if side.index >= 0:
@@ -317,5 +316,5 @@ class CostModel:
                     sides.append(keys[side.input])
             keys[number] = xp.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
-        leaves = joins[root].leaves
+        leaves = self.shapes.leaves(root)
         return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

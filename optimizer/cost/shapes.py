@@ -161,6 +161,11 @@ class Shapes:
         join = self.joins.get(number)
         return (number,) if join is None else join.leaves
 
+    def subtree(self, number: int) -> tuple[int, ...]:
+        """The joins of a tree, inputs first; a leaf has none."""
+        join = self.joins.get(number)
+        return () if join is None else join.subtree
+
     def text(self, number: int) -> str:
         join = self.joins.get(number)
         return str(self.leaf_of(number)) if join is None else join.text
@@ -256,16 +261,15 @@ class Shapes:
 
     # -- to and from plans ---------------------------------------------------------------------------------------
 
-    def tree(self, shape: Shape, node: JoinNode) -> int:
+    def tree(self, shape: Shape, node: Node) -> int:
         """The number of a tree of a running plan."""
-        found = self._trees.get(node)
-        if found is None:
-            a, b = (
-                self.leaf_id(n.leaf) if isinstance(n, SourceNode) else self.tree(shape, n)
-                for n in (node.left, node.right)
-            )
-            found = self._trees[node] = self.join(shape, a, b)
-        return found
+        if isinstance(node, SourceNode):
+            return self.leaf_id(node.leaf)
+        number = self._trees.get(node)
+        if number is None:
+            number = self.join(shape, self.tree(shape, node.left), self.tree(shape, node.right))
+            self._trees[node] = number
+        return number
 
     def plan_node(self, number: int, group: int) -> Node:
         """The tree as it stands in a plan."""
@@ -279,11 +283,6 @@ class Shapes:
                 found = JoinNode(left, right, join.parts, group)
             self._plan_nodes[number, group] = found
         return found
-
-    def root(self, number: int, group: int) -> JoinNode:
-        node = self.plan_node(number, group)
-        assert isinstance(node, JoinNode)
-        return node
 
 
 def digest(selection: Expr) -> str:

@@ -106,7 +106,7 @@ def _lines(entry: Entry, added: set[JoinNode], names: Mapping[str, str], plan: P
             yield f"partition {partition} " + (f"runs {ways} ways" if ways > 1 else "is no longer split")
 
 
-def _sharing(uid: str, root: JoinNode | None, added: set[JoinNode], names: Mapping[str, str], plan: Plan | None) -> str:
+def _sharing(uid: str, root: Node | None, added: set[JoinNode], names: Mapping[str, str], plan: Plan | None) -> str:
     if plan is not None:
         common = list(shared_with(plan, uid))
         parts = [f"{_what(node)} with {some([names.get(u, u) for u in others])}" for node, others in common]

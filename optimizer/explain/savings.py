@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from optimizer.model.plan import Attribute, JoinNode, Node, Plan, join_nodes
+from optimizer.model.plan import Attribute, JoinNode, Node, Plan
 from optimizer.model.types import ColumnType
 
 Index = tuple[Attribute, ...]
@@ -34,12 +34,12 @@ class Savings:
 
 
 def what_sharing_saves(plan: Plan) -> Savings:
-    joins = [node for p in plan.placements for node in join_nodes(p.root)]
+    joins = [node for p in plan.placements for node in p.root.joins]
     streams = [{leaf.stream for leaf in p.root.leaves} for p in plan.placements]
     return Savings(
         scans_asked=sum(len(s) for s in streams),
         scans_run=len(set[str]().union(*streams)),
-        indexes_asked=sum(len(_indexes(join_nodes(p.root))) for p in plan.placements),
+        indexes_asked=sum(len(_indexes(p.root.joins)) for p in plan.placements),
         indexes_run=len(_indexes(plan.nodes)),
         joins_asked=len(joins),
         joins_run=len(plan.nodes),

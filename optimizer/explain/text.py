@@ -128,7 +128,7 @@ def figures_text(view: NodeView) -> str:
     return ", ".join(f"{_number(value)}/s {what}" for what, value in known if value is not None)
 
 
-def _forest(roots: list[JoinNode], views: Mapping[Node, NodeView]) -> Iterator[str]:
+def _forest(roots: list[Node], views: Mapping[Node, NodeView]) -> Iterator[str]:
     """The trees that no other tree contains, each node drawn once."""
     inner = {n for root in roots for n in _below(root)}
     drawn: set[Node] = set()

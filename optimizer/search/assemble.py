@@ -44,7 +44,7 @@ def to_plan(plan: Plan, clusters: Sequence[Cluster], shapes: Shapes) -> Plan:
             slot = slot_of.get(uid)
             if slot is None:
                 slot = next(free)
-            placed.append(Placement(uid, group, slot, shapes.root(root_of[uid], group)))
+            placed.append(Placement(uid, group, slot, shapes.plan_node(root_of[uid], group)))
     placements = tuple(sorted(placed, key=lambda p: p.uid))
     if placements == plan.placements:
         return plan

@@ -53,7 +53,7 @@ def saving(model: CostModel, member: Member, group: Shared, own_root: int, root:
     """
     prices = _Prices(model, member, group, own_root)
     joins = model.shapes.joins
-    before, after = (sum(prices.join(joins[n]) for n in joins[r].subtree) for r in (own_root, root))
+    before, after = (sum(prices.join(joins[n]) for n in model.shapes.subtree(r)) for r in (own_root, root))
     return 1 - after / before if before > 0 else 0.0
 
 
@@ -99,7 +99,7 @@ class _Prices:
         self.model = model
         self.member = member
         self.group = group
-        own = [model.shapes.joins[n] for n in model.shapes.joins[own_root].subtree] if own_root >= 0 else []
+        own = [model.shapes.joins[n] for n in model.shapes.subtree(own_root)]
         self._own_joins = {j.id for j in own}
         self._own_indexes = {i for j in own for i in j.indexes}
         self._own_exchanges = {e for j in own for e in j.exchanges}

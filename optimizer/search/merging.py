@@ -138,9 +138,9 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
         own_joins: dict[int, None] = {}
         for member, root in c.trees:
             own = dict(zip(member.shape.leaves, member.bits, strict=True))
-            bits = tuple(own[leaf] for leaf in joins[root].leaves)
+            bits = tuple(own[leaf] for leaf in model.shapes.leaves(root))
             sinks.setdefault(root, []).append((i, bits, member.seconds))
-            for number in joins[root].subtree:
+            for number in model.shapes.subtree(root):
                 own_joins[number] = None
                 for index in joins[number].indexes:
                     own_indexes[index] = None
@@ -177,7 +177,7 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
 
 def _expanded(model: CostModel, root: int, uses: Sequence[tuple[int, tuple[int, ...], float]]) -> Matrix:
     """The additional cost of materialization when two sinks of the same join become one."""
-    leaves = model.shapes.joins[root].leaves
+    leaves = model.shapes.leaves(root)
     seconds = np.array([s for _, _, s in uses])
     alone, unions = [], []
     for k, leaf in enumerate(leaves):

@@ -44,11 +44,13 @@ class Alone:
         card = model.cardinalities
         pairs = zip(single.shape.leaves, single.bits, strict=True)
         fractions = [(leaf, card.fraction(leaf, bits)) for leaf, bits in pairs]
-        cost = sum(model.index(leaf, f) for leaf, f in fractions) + (len(fractions) - 1) * model.weights.fixed
+        joins = len(fractions) - 1
+        indexes = sum(model.index(leaf, f) for leaf, f in fractions) if joins else 0.0
+        cost = indexes + joins * model.weights.fixed
         results = math.prod(card.rate(leaf) * f for leaf, f in fractions) * card.selectivity(
             frozenset(single.shape.edges)
         )
-        return float(cost + model.weights.materialization * results * single.seconds ** (len(fractions) - 1))
+        return float(cost + model.weights.materialization * results * single.seconds**joins)
 
 
 def refine(

@@ -1,6 +1,6 @@
 """What the runtime measured, smoothed: rates, query-set samples, distinct keys, join selectivities, times.
 
-`EpochStatistics` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain
+`EpochObservation` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain
 mutable object with one owner, which calls `observe` once per epoch. There is no clock in here; a report says when it
 was made.
 
@@ -32,7 +32,7 @@ GUESSED_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStatistics:
+class StreamObservation:
     """Tuples accepted on a stream, and the seconds over which they arrived."""
 
     tuples: int
@@ -40,7 +40,7 @@ class StreamStatistics:
 
 
 @dataclass(frozen=True)
-class EpochStatistics:
+class EpochObservation:
     """One epoch's report. Everything but `at` may be missing.
 
     - `at`: seconds on the caller's clock, never going back.
@@ -51,7 +51,7 @@ class EpochStatistics:
     """
 
     at: float
-    streams: Mapping[str, StreamStatistics] = field(default_factory=dict)
+    streams: Mapping[str, StreamObservation] = field(default_factory=dict)
     samples: Mapping[Leaf, QuerySetSample] = field(default_factory=dict)
     keys: Mapping[tuple[Leaf, tuple[str, ...]], float] = field(default_factory=dict)
     outputs: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class StatisticsModel:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def observe(self, report: EpochStatistics) -> None:
+    def observe(self, report: EpochObservation) -> None:
         self.version += 1
         self.at = max(self.at, report.at)
         for stream, s in report.streams.items():

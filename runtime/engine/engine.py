@@ -35,7 +35,6 @@ from optimizer.optimize import OptimizerConfig
 from runtime.api import (
     Control,
     CreateQuery,
-    DeleteQuery,
     Optimization,
     Optimize,
     QueryInfo,
@@ -46,6 +45,7 @@ from runtime.buckets.store import BucketStore
 from runtime.connectors.base import ConnectorSpec, Mirrored, Source
 from runtime.connectors.push import PushSource
 from runtime.connectors.registry import check_sink, check_source, make_source
+from runtime.control.batch import BatchDecision
 from runtime.control.coordinator import Coordinator
 from runtime.control.events import FOREVER, EpochCommitted, Event
 from runtime.control.planner import Planner
@@ -210,33 +210,24 @@ class Engine(EpochLoop):
             folder = self._keeper.folder(self._source_dir(name).name)
             folder.discard(folder.names())
 
-    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
-        """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
+    def apply(self, batch: Sequence[Control | AJoinError]) -> list[QueryInfo | AJoinError | None]:
+        """One query batch, at most one changelog. One outcome per item, at its place; a refused one changes nothing.
 
-        QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
-        and the next epoch runs with it.
+        QueryInfo for create and delete, None for other controls, or the error; what the caller has refused already
+        comes back as it is. When this returns, the changelog is on disk and the next epoch runs with it.
         """
-        refused: dict[int, AJoinError] = {}
-        for i, control in enumerate(batch):
-            try:
-                self._check(control)
-            except AJoinError as e:
-                refused[i] = e
-        rest = [c for i, c in enumerate(batch) if i not in refused]
+        outcomes = self._decide_and_record(batch).outcomes
+        return [self._query_info(self.state.queries[o]) if isinstance(o, str) else o for o in outcomes]
+
+    def _decide_and_record(self, batch: Sequence[Control | AJoinError]) -> BatchDecision:
+        """Nothing that a decision says is true before its record is in the log, what the planner remembers included."""
         self.coordinator.cores = self.executor.cores
-        event, outcomes = self.coordinator.decide_batch(rest, self.clock())
-        if event is not None:
-            self._record(event)
+        decision = self.coordinator.decide_batch([self._checked(item) for item in batch], self.clock())
+        if decision.event is not None:
+            self._record(decision.event)
             reach("apply.recorded")
-        decided = iter(outcomes)
-        out: list[QueryInfo | AJoinError | None] = []
-        for i, control in enumerate(batch):
-            outcome = refused[i] if i in refused else next(decided)
-            if isinstance(control, CreateQuery | DeleteQuery) and isinstance(outcome, str):
-                out.append(self._query_info(self.state.queries[outcome]))
-            else:
-                out.append(outcome if isinstance(outcome, AJoinError) else None)
-        return out
+        self.planner.memory = decision.memory
+        return decision
 
     def push(self, stream: str, rows: Sequence[Any]) -> None:
         """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""
@@ -276,12 +267,12 @@ class Engine(EpochLoop):
             proposal, changes = self.propose(mode)
         else:
             before = self.plan.version
-            (outcome,) = self.apply([Optimize(mode)])
+            decision = self._decide_and_record([Optimize(mode)])
+            (outcome,) = decision.outcomes
             if isinstance(outcome, AJoinError):
                 raise outcome
-            done = self.planner.proposed
-            assert done is not None
-            proposal, changes = done, tuple(c for e in self.plan_events(before) for c in e.changes)
+            assert decision.proposal is not None, "an accepted Optimize has a proposal"
+            proposal, changes = decision.proposal, tuple(c for e in self.plan_events(before) for c in e.changes)
         return Optimization(
             self.plan.version,
             changes,
@@ -290,16 +281,21 @@ class Engine(EpochLoop):
             proposal.gain,
             proposal.reasons,
             proposal.mode,
-            proposal.applied,
-            proposal.would_apply,
+            applied=proposal.applied and not dry_run,
+            would_apply=proposal.applied and dry_run,
         )
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _check(self, control: Control) -> None:
-        if isinstance(control, CreateQuery):
-            for sink in control.sinks:
-                check_sink(sink, allowed_roots=self.config.allowed_roots)
+    def _checked(self, item: Control | AJoinError) -> Control | AJoinError:
+        """The item, or why its sinks cannot be."""
+        if isinstance(item, CreateQuery):
+            try:
+                for sink in item.sinks:
+                    check_sink(sink, allowed_roots=self.config.allowed_roots)
+            except AJoinError as refused:
+                return refused
+        return item
 
     def _source_dir(self, stream: str) -> Path:
         return self.directory / "sources" / hashlib.blake2b(stream.encode(), digest_size=8).hexdigest()

@@ -173,9 +173,12 @@ class EngineReader:
         yield from self._results.epoch(epoch, self.state.segments.get(epoch, ()), ids)
 
     def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
-        """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
+        """A dry run of the optimizer: what it would do by itself now, and the changelog that would lead there.
+
+        What it wants to remember is thrown away, so nothing changes.
+        """
         running = self.state.running()
-        proposal = self.planner.dry_run(self.state.plan, running, mode)
+        proposal = self.planner.optimize(self.state.plan, running, mode, self.planner.memory, force=False)
         names = {uid: r.query.id for uid, r in self.state.queries.items()}
         log = changelog.diff(self.state.plan, proposal.candidate)
         savings = self.coordinator.savings(proposal.candidate, running)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from optimizer.model import expressions as ex
-from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
+from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
 from optimizer.model.query import ROWS, Window
 from optimizer.model.types import StreamSchema
 from runtime.columns.predicate_index import Selection
@@ -157,7 +157,7 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
     leaves = tuple((s.alias, rq.leaf_of(s.alias)) for s in rq.query.sources)
     alias_of = {leaf: alias for alias, leaf in leaves}
     checks: list[ex.Expr] = []
-    for node in join_nodes(placement.root):
+    for node in placement.root.joins:
         if not exact(tuple(k.type for k in node.keys)):
             for k in node.keys:
                 equal = next(
