@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from networkx.utils import UnionFind
 
 from optimizer.cost.shapes import Shapes
 from optimizer.model.plan import Attribute, KeyPart, Leaf
@@ -146,31 +147,18 @@ def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ..
     by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}
     for e in sorted(edges):
         by_pair.setdefault((e.left.leaf, e.right.leaf), []).append(e)
-    same = _Classes()
-    found = (tuple(p for p in parts if same.unite(p.left, p.right)) for parts in by_pair.values())
-    return tuple((ratio_key(parts), parts) for parts in found if parts)
+    equal: UnionFind[Attribute] = UnionFind()
+
+    def says_something_new(part: KeyPart) -> bool:
+        if equal[part.left] == equal[part.right]:
+            return False
+        equal.union(part.left, part.right)
+        return True
+
+    told = (tuple(p for p in parts if says_something_new(p)) for parts in by_pair.values())
+    return tuple((ratio_key(parts), parts) for parts in told if parts)
 
 
 def ratio_key(parts: Iterable[KeyPart]) -> str:
     """The name under which the observed selectivity of a join of two leaves is remembered."""
     return "&".join(f"{p.left}={p.right}" for p in sorted(parts))
-
-
-class _Classes:
-    """Attributes that are equal to each other (union-find)."""
-
-    def __init__(self) -> None:
-        self._up: dict[Attribute, Attribute] = {}
-
-    def unite(self, a: Attribute, b: Attribute) -> bool:
-        """False when they were equal already."""
-        a, b = self._top(a), self._top(b)
-        if a == b:
-            return False
-        self._up[a] = b
-        return True
-
-    def _top(self, a: Attribute) -> Attribute:
-        while a in self._up:
-            a = self._up[a]
-        return a

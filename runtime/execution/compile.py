@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from optimizer.model import expressions as ex
+from optimizer.model.graphs import join_levels
 from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
 from optimizer.model.query import ROWS, Window
 from optimizer.model.types import StreamSchema
@@ -48,9 +49,10 @@ def compile_plan(
         stream: _source(stream, plan, queries, schemas[stream])
         for stream in sorted({n.leaf.stream for n in plan.sources} & schemas.keys())
     }
-    joins = [_join(node, users, plan, queries, exposed, uses) for node, users in plan.nodes.items()]
-    depths = sorted({j.depth for j in joins})
-    levels = tuple(tuple(j for j in joins if j.depth == d) for d in depths)
+    levels = tuple(
+        tuple(_join(node, plan.nodes[node], plan, queries, exposed, uses) for node in level)
+        for level in join_levels(plan)
+    )
     return Physical(plan.version, sources, levels, uses)
 
 
