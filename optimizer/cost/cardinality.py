@@ -13,7 +13,7 @@ Everything is per second. With f(l) the fraction of leaf l's tuples that at leas
 
 Estimates of joins do not depend on the join order, so comparing orders never compares estimation errors.
 
-Functions take floats or numpy arrays: `Xp` is the pair of operations that differ.
+Functions take floats or numpy arrays: `Operations` is the pair of operations that differ.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Number = Any  # a float, or an array of floats when many candidates are priced a
 
 
 @dataclass(frozen=True, slots=True)
-class Xp:
+class Operations:
     minimum: Callable[[Number, Number], Number]
     exp: Callable[[Number], Number]
 
 
-SCALAR = Xp(min, math.exp)
-ARRAY = Xp(np.minimum, np.exp)
+SCALAR = Operations(min, math.exp)
+ARRAY = Operations(np.minimum, np.exp)
 
 
 class Cardinalities:
@@ -57,19 +57,19 @@ class Cardinalities:
         self._pairs: dict[str, float] = {}
 
     def rows(self, leaf: int) -> int:
-        found = self._rows.get(leaf)
-        if found is None:
-            found = self._rows[leaf] = self.stats.rows(self.shapes.leaf_of(leaf))
-        return found
+        rows = self._rows.get(leaf)
+        if rows is None:
+            rows = self._rows[leaf] = self.stats.rows(self.shapes.leaf_of(leaf))
+        return rows
 
     def fraction(self, leaf: int, bits: int) -> float:
         return bits.bit_count() / self.rows(leaf)
 
     def rate(self, leaf: int) -> float:
-        found = self._rates.get(leaf)
-        if found is None:
-            found = self._rates[leaf] = self.stats.rate(self.shapes.leaf_of(leaf).stream)
-        return found
+        rate = self._rates.get(leaf)
+        if rate is None:
+            rate = self._rates[leaf] = self.stats.rate(self.shapes.leaf_of(leaf).stream)
+        return rate
 
     def keys(self, index: int, fraction: Number) -> Number:
         """Distinct keys of an index over this fraction of its leaf's tuples."""
@@ -92,7 +92,7 @@ class Cardinalities:
             result = result * f
         return result * seconds ** (len(fractions) - 1)
 
-    def participants(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+    def participants(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations) -> Number:
         """Entries that a re-indexing walks: tuples of the one leaf that has the key.
 
         When the key takes attributes from several leaves, their combinations have to be laid out.
@@ -103,24 +103,24 @@ class Cardinalities:
             return results
         leaf = self.shapes.indexes[about.holder].leaf
         tuples = self.rate(leaf) * fractions[about.position] + 1e-12
-        return tuples * (1.0 - xp.exp(-results / tuples))
+        return tuples * (1.0 - ops.exp(-results / tuples))
 
-    def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+    def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations) -> Number:
         """Distinct keys after re-indexing: those of the part of the leaf that took part in the join."""
-        moved = self.participants(exchange, fractions, seconds, xp)
+        moved = self.participants(exchange, fractions, seconds, ops)
         holder = self.shapes.exchanges[exchange].holder
         if holder < 0:
             return moved
         rate = self.rate(self.shapes.indexes[holder].leaf)
-        return self.keys(holder, xp.minimum(moved / rate, 1.0) if rate else moved)
+        return self.keys(holder, ops.minimum(moved / rate, 1.0) if rate else moved)
 
     def _base(self, join: int) -> float:
-        found = self._bases.get(join)
-        if found is None:
+        base = self._bases.get(join)
+        if base is None:
             rates = math.prod(self.rate(leaf) for leaf in self.shapes.leaves(join))
             known = self.shapes.joins.get(join)
-            found = self._bases[join] = rates * (1.0 if known is None else self.selectivity(known.edges))
-        return found
+            base = self._bases[join] = rates * (1.0 if known is None else self.selectivity(known.edges))
+        return base
 
     def selectivity(self, edges: frozenset[KeyPart], corrected: bool = True) -> float:
         """The probability that a combination of tuples satisfies all the equalities."""

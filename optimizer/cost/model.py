@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optimizer.cost.cardinality import ARRAY, SCALAR, Cardinalities, Number, Xp
+from optimizer.cost.cardinality import ARRAY, SCALAR, Cardinalities, Number, Operations
 from optimizer.cost.shapes import Shape, Side
 
 
@@ -211,10 +211,10 @@ class Shared:
         return _Use([x | y for x, y in zip(a.bits, b.bits, strict=True)], max(a.seconds, b.seconds))
 
     def fraction(self, leaf: int) -> float:
-        found = self._fractions.get(leaf)
-        if found is None:
-            found = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
-        return found
+        fraction = self._fractions.get(leaf)
+        if fraction is None:
+            fraction = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
+        return fraction
 
     def index(self, index: int) -> float:
         leaf = self.model.shapes.indexes[index].leaf
@@ -245,11 +245,11 @@ class Shared:
 
     def keys(self, join: int) -> float:
         """Keys that survive the intersection."""
-        found = self._keys.get(join)
-        if found is None:
+        keys = self._keys.get(join)
+        if keys is None:
             j = self.model.shapes.joins[join]
-            found = self._keys[join] = min(self._side_keys(j.left), self._side_keys(j.right))
-        return found
+            keys = self._keys[join] = min(self._side_keys(j.left), self._side_keys(j.right))
+        return keys
 
     def _side_keys(self, side: Side) -> float:
         card = self.model.cardinalities
@@ -286,8 +286,8 @@ class CostModel:
     def index(self, leaf: int, fraction: Number) -> Number:
         return self.weights.index * self.cardinalities.rate(leaf) * fraction + self.weights.fixed
 
-    def exchange(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp = SCALAR) -> Number:
-        moved = self.cardinalities.participants(exchange, fractions, seconds, xp)
+    def exchange(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations = SCALAR) -> Number:
+        moved = self.cardinalities.participants(exchange, fractions, seconds, ops)
         return self.weights.exchange * moved + self.weights.fixed
 
     def materialization(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
@@ -299,7 +299,7 @@ class CostModel:
         The same sum as `Shared.cost` for a single member; a test holds them together.
         """
         w, card, joins = self.weights, self.cardinalities, self.shapes.joins
-        xp = SCALAR if isinstance(seconds, float) else ARRAY
+        ops = SCALAR if isinstance(seconds, float) else ARRAY
         total: Number = 0.0
         keys: dict[int, Number] = {}
         for number in self.shapes.subtree(root):
@@ -310,11 +310,11 @@ class CostModel:
                     sides.append(card.keys(side.index, fractions[side.input]))
                 elif side.exchange >= 0:
                     below = [fractions[leaf] for leaf in joins[side.input].leaves]
-                    total = total + self.exchange(side.exchange, below, seconds, xp)
-                    sides.append(card.exchanged_keys(side.exchange, below, seconds, xp))
+                    total = total + self.exchange(side.exchange, below, seconds, ops)
+                    sides.append(card.exchanged_keys(side.exchange, below, seconds, ops))
                 else:
                     sides.append(keys[side.input])
-            keys[number] = xp.minimum(sides[0], sides[1])
+            keys[number] = ops.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
         leaves = self.shapes.leaves(root)
         return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

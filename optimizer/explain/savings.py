@@ -48,10 +48,10 @@ def what_sharing_saves(plan: Plan) -> Savings:
 
 def indexes(plan: Plan) -> Mapping[Node, tuple[Index, ...]]:
     """By which keys each node is indexed for the joins that read it; the result of a last join has none."""
-    found: dict[Node, list[Index]] = {}
+    keys_of: dict[Node, list[Index]] = {}
     for node, key in sorted(_indexes(plan.nodes), key=lambda index: index[1]):
-        found.setdefault(node, []).append(tuple(attribute for attribute, _ in key))
-    return {node: tuple(dict.fromkeys(keys)) for node, keys in found.items()}
+        keys_of.setdefault(node, []).append(tuple(attribute for attribute, _ in key))
+    return {node: tuple(dict.fromkeys(keys)) for node, keys in keys_of.items()}
 
 
 def _indexes(joins: Iterable[JoinNode]) -> set[tuple[Node, tuple[tuple[Attribute, ColumnType], ...]]]:

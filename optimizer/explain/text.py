@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import networkx as nx
 
-from optimizer.explain.describe import shared_with, some
+from optimizer.explain.describe import first_few, shared_with
 from optimizer.explain.render import render, render_window
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
@@ -54,7 +54,7 @@ def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[No
     for group, members in plan.groups.items():
         lines += [
             "",
-            f"group {group}: " + some([_member(queries[p.uid], p.slot) for p in members], FEW),
+            f"group {group}: " + first_few([_member(queries[p.uid], p.slot) for p in members], FEW),
         ]
         lines += _forest([p.root for p in members], graph, views)
     return "\n".join(lines)
@@ -83,7 +83,7 @@ def query_text(
         "shares",
         [
             f"{node if isinstance(node, JoinNode) else f'the scan of {node}'} with "
-            f"{some([queries[u].id for u in others], FEW)}"
+            f"{first_few([queries[u].id for u in others], FEW)}"
             for node, others in shared_with(plan, uid)
         ]
         or ["nothing"],

@@ -66,11 +66,11 @@ def _selections(node: Node, users: list[RunningQuery]) -> tuple[tuple[str, str],
     """What each user of a source selects there; users that take everything are left out."""
     if isinstance(node, JoinNode):
         return ()
-    found = []
+    shown = []
     for rq in users:
         alias = next(a for a, leaf in leaves_of(rq).items() if leaf == node.leaf)
-        found += [(rq.id, render(e, qualified=False)) for a, e in rq.query.selections if a == alias]
-    return tuple(found)
+        shown += [(rq.id, render(e, qualified=False)) for a, e in rq.query.selections if a == alias]
+    return tuple(shown)
 
 
 def _by_slot(plan: Plan, uids: tuple[str, ...]) -> list[str]:

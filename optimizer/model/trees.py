@@ -41,13 +41,13 @@ def predicates(rq: RunningQuery) -> tuple[KeyPart, ...]:
 
 def crossing(parts: Iterable[KeyPart], left: Collection[Leaf], right: Collection[Leaf]) -> tuple[KeyPart, ...]:
     """The parts with one end in each leaf set, turned so that `left` is on the left, sorted, each once."""
-    found = set()
+    parts_between = set()
     for p in parts:
         if p.left.leaf in left and p.right.leaf in right:
-            found.add(p)
+            parts_between.add(p)
         elif p.right.leaf in left and p.left.leaf in right:
-            found.add(KeyPart(p.right, p.left, p.type))
-    return tuple(sorted(found))
+            parts_between.add(KeyPart(p.right, p.left, p.type))
+    return tuple(sorted(parts_between))
 
 
 def keys_between(

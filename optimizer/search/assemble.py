@@ -27,7 +27,7 @@ def trees_of(shapes: Shapes, placements: Iterable[Placement], singles: Singles) 
     for p in placements:
         single = singles[p.uid]
         by_tree.setdefault((single.shape, shapes.tree(single.shape, p.root)), []).append(single)
-    return [(together(found), root) for (_, root), found in by_tree.items()]
+    return [(together(members), root) for (_, root), members in by_tree.items()]
 
 
 def to_plan(plan: Plan, clusters: Sequence[Cluster], shapes: Shapes) -> Plan:

@@ -32,11 +32,11 @@ class Cluster:
     @cached_property
     def roots(self) -> Mapping[Shape, int]:
         """Per shape the order that most of its queries have."""
-        found: dict[Shape, Tree] = {}
+        leading: dict[Shape, Tree] = {}
         for member, root in self.trees:
-            if member.shape not in found or len(found[member.shape][0].uids) < len(member.uids):
-                found[member.shape] = (member, root)
-        return {shape: root for shape, (_, root) in found.items()}
+            if member.shape not in leading or len(leading[member.shape][0].uids) < len(member.uids):
+                leading[member.shape] = (member, root)
+        return {shape: root for shape, (_, root) in leading.items()}
 
     @cached_property
     def leaf_bits(self) -> Mapping[int, int]:

@@ -168,9 +168,9 @@ def _reorder_neighbours(model: CostModel, o: _Open, wanted: set[tuple[int, str]]
         if len({m.shape for m, _ in o.trees}) == len(o.trees):
             members = sorted((m for m, _ in o.trees), key=lambda m: m.shape.text)
             roots = {m.shape: root for m, root in o.trees}
-            found = ordered(model, members, roots)
-            if o.same is None or found.cost < o.same.cost * (1 - TOLERANCE):
-                o.trees, o.same = list(found.trees), found
+            reordered = ordered(model, members, roots)
+            if o.same is None or reordered.cost < o.same.cost * (1 - TOLERANCE):
+                o.trees, o.same = list(reordered.trees), reordered
         return
     near = []
     for i, (member, _) in enumerate(o.trees):

@@ -105,7 +105,7 @@ def _round(
             held[a][0].extend(held[b][0])
             del held[b]
             home[b] = a
-    done = [(_one(model, found) if len(found) > 1 else found[0], g) for found, g in held.values()]
+    done = [(_one(model, parts) if len(parts) > 1 else parts[0], g) for parts, g in held.values()]
     done.sort(key=lambda d: d[0].uids)
     return [c for c, _ in done], [g for _, g in done]
 

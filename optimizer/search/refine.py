@@ -31,10 +31,10 @@ class Alone:
         self._known: dict[str, Cluster] = {}
 
     def __call__(self, uid: str) -> Cluster:
-        found = self._known.get(uid)
-        if found is None:
-            found = self._known[uid] = ordered(self._model, [self._singles[uid]])
-        return found
+        by_itself = self._known.get(uid)
+        if by_itself is None:
+            by_itself = self._known[uid] = ordered(self._model, [self._singles[uid]])
+        return by_itself
 
     def at_least(self, uid: str) -> float:
         """What no order can save: an index per leaf, a fixed cost per join, the materialization. Much faster to get."""
@@ -68,10 +68,10 @@ def refine(
 
     def with_members(uids: Iterable[str], roots: Mapping[Shape, int]) -> Cluster:
         key = tuple(sorted(uids))
-        found = known.get(key)
-        if found is None:
-            found = known[key] = ordered(model, members_of(singles, key), roots)
-        return found
+        group = known.get(key)
+        if group is None:
+            group = known[key] = ordered(model, members_of(singles, key), roots)
+        return group
 
     for _ in range(rounds):
         moved = False

@@ -144,9 +144,9 @@ class StatisticsModel:
         independent, and never more keys than tuples).
         """
         for at in (leaf, Leaf(leaf.stream)):
-            found = self._values.get(("keys", str(at), *columns))
-            if found is not None:
-                return max(1.0, found.value)
+            counted = self._values.get(("keys", str(at), *columns))
+            if counted is not None:
+                return max(1.0, counted.value)
         if len(columns) == 1:
             return DEFAULT_KEYS
         product = math.prod(self.distinct_keys(leaf, (c,)) for c in columns)
@@ -161,24 +161,24 @@ class StatisticsModel:
 
     def output(self, node: str) -> float | None:
         """Observed combinations per epoch of a node of the running plan."""
-        found = self._values.get(("output", node))
-        return None if found is None else found.value
+        smoothed = self._values.get(("output", node))
+        return None if smoothed is None else smoothed.value
 
     def latency(self, uid: str) -> float | None:
-        found = self._values.get(("latency", uid))
-        return None if found is None else found.value
+        smoothed = self._values.get(("latency", uid))
+        return None if smoothed is None else smoothed.value
 
     def stage_seconds(self, stage: str) -> Mapping[int, float]:
         return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
 
     def rows(self, leaf: Leaf) -> int:
-        found = self._samples.get(leaf)
-        return found[1].rows if found else GUESSED_ROWS
+        sample = self._samples.get(leaf)
+        return sample[1].rows if sample else GUESSED_ROWS
 
     def columns(self, leaf: Leaf) -> tuple[Mapping[str, int], int]:
         """The sampled bits of the queries on a leaf by uid, and the number of rows; not to be kept."""
-        found = self._samples.get(leaf)
-        return (found[1].columns, found[1].rows) if found else ({}, GUESSED_ROWS)
+        sample = self._samples.get(leaf)
+        return (sample[1].columns, sample[1].rows) if sample else ({}, GUESSED_ROWS)
 
     def column(self, leaf: Leaf, uid: str, selection: str) -> int:
         """The bits of one query on a leaf; without a sample a guess with the default selectivity."""
@@ -193,8 +193,8 @@ class StatisticsModel:
         return sum(rates) / len(rates) if rates else 0.0
 
     def _get(self, key: tuple[str, ...], default: float) -> float:
-        found = self._values.get(key)
-        return default if found is None else found.value
+        smoothed = self._values.get(key)
+        return default if smoothed is None else smoothed.value
 
     # -- copies --------------------------------------------------------------------------------------------------
 
