@@ -82,7 +82,7 @@ class Cardinalities:
             known = self._keys[index] = (distinct, per_key)
         distinct, per_key = known
         rest = 1.0 - fraction
-        rest = rest * (rest > 0)  # unions computed in floating point can be a hair over everything
+        rest = rest * (rest > 0)  # in floating point a union can come out slightly above 1
         return distinct * (1.0 - rest**per_key)
 
     def combinations(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:

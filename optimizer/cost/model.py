@@ -32,8 +32,8 @@ from optimizer.cost.shapes import Shape, Side
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and of
-    existing at all."""
+    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and what an
+    index, a join or an exchange costs whatever its size."""
 
     index: float = 1.0
     intersection: float = 0.5

@@ -1,4 +1,4 @@
-"""What is true of every plan, said to the machine.
+"""The rules that every plan obeys, as a check.
 
 `validate_plan` costs one walk over all trees; tests call it after every step, and whoever receives a plan
 from outside (the log on disk) can call it once. A plan that passes cannot mix up two queries' bits, and

@@ -1,9 +1,9 @@
 """Between plans and clusters: read a running plan as clusters, and write clusters as the next plan with as few
 changes as possible.
 
-Group numbers and slots are names that state hangs on: a query that changes either is tagged anew. So a cluster takes
-the number of the old group with which it has most queries in common, a query that stays in its group keeps its slot,
-and clusters that are the same as before give back exactly the placements they came from.
+State is kept under group numbers and slots: the tuples of a query that changes either must be tagged again. So a
+cluster takes the number of the old group with which it has most queries in common, a query that stays in its group
+keeps its slot, and clusters that are the same as before give back exactly the placements they came from.
 """
 
 from __future__ import annotations

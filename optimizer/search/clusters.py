@@ -1,4 +1,4 @@
-"""A query group while the optimizer still thinks about it: members with trees, and what they cost together.
+"""A query group during the search: its queries (shape by shape) with their trees, and what they cost together.
 
 Groups share nothing, so a plan under construction is just a list of clusters, its cost the sum of theirs, and every
 decision is a comparison of the clusters before and after it.

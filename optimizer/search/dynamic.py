@@ -1,7 +1,7 @@
 """The cheapest tree of one shape, by dynamic programming over connected leaf sets, next to the rest of its group.
 
-What others in the group already have (joins, indexes, exchanges) is free, so the result is the best answer to their
-orders; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
+What others in the group already have (joins, indexes, exchanges) is free, so the result is the order that adds least to
+theirs; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
 is kept, because a dearer tree with the right partitioning can save an exchange above it.
 
 A shape of n leaves has at most 2^n leaf sets and 3^n splits (n <= 8); chains, the usual case, have n^2 and n^3. The

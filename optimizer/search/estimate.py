@@ -78,6 +78,7 @@ def _things(model: CostModel, root: int) -> list[tuple[str, object]]:
 def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochObservation) -> None:
     """Feeds observed outputs of joins of two leaves back into the statistics the model reads from."""
     shapes, card = model.shapes, model.cardinalities
+    ratios: list[tuple[str, float]] = []
     for node, users in plan.nodes.items():
         if not (isinstance(node.left, SourceNode) and isinstance(node.right, SourceNode)):
             continue
@@ -97,4 +98,5 @@ def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochObservati
         expected = card.combinations(number, model.fractions(number, bits), longest) * epoch_s
         expected *= card.selectivity(edges, corrected=False) / max(card.selectivity(edges), 1e-300)
         if expected >= 1.0:  # below that a ratio is noise
-            card.stats.learn_ratio(ratio_key(edges), (observed + 0.5) / (expected + 0.5))
+            ratios.append((ratio_key(edges), (observed + 0.5) / (expected + 0.5)))
+    card.stats.learn_ratios(ratios)

@@ -7,8 +7,8 @@ with it somewhere else, with orders adapted to the move; the best place is taken
 Every step lowers the cost, so it ends; `rounds` bounds the work. A step costs one ordering per candidate group, so
 it is meant for small plans and for the few groups that an incremental step touches.
 
-`never_above_unshared` is the last word of every full optimization, and about the small groups that an incremental step
-touches: a group that costs more than its queries one by one is dissolved.
+`never_above_unshared` is the last step of every full optimization, and of an incremental one for the small groups that
+it touched: a group that costs more than its queries one by one is dissolved.
 """
 
 from __future__ import annotations

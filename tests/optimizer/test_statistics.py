@@ -123,7 +123,7 @@ def test_copies_and_json_answer_the_same():
     rng = random.Random(3)
     world = small_world(rng)
     model = world.statistics(rng)
-    model.learn_ratio("V.vID=W.vID", 4.0)
+    model.learn_ratios([("V.vID=W.vID", 4.0)])
     again = StatisticsModel.from_json(json.loads(json.dumps(model.to_json())))
     assert again.to_json() == model.to_json() == model.copy().to_json()
     later = world.report(rng, at=5.0)
