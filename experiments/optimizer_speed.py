@@ -21,7 +21,8 @@ import numpy as np
 
 from experiments.optimizer_workloads import add_similar, similar_world
 from optimizer.model.plan import Plan, RunningQuery
-from optimizer.optimize import CostBasedOptimizer, Mode
+from optimizer.optimize import CostBasedOptimizer, Mode, Step
+from optimizer.policy.memory import Memory
 from optimizer.statistics.model import StatisticsModel
 
 CHANGES = 5
@@ -38,10 +39,10 @@ class Result:
     groups: int
 
 
-def timed(work: Callable[[], Plan]) -> tuple[Plan, tuple[float, float]]:
+def timed(work: Callable[[], Step]) -> tuple[Step, tuple[float, float]]:
     wall, cpu = time.perf_counter(), time.process_time()
-    plan = work()
-    return plan, (time.perf_counter() - wall, time.process_time() - cpu)
+    step = work()
+    return step, (time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def run(queries: int, similarity: float, seed: int) -> Result:
@@ -51,25 +52,26 @@ def run(queries: int, similarity: float, seed: int) -> Result:
     stats.observe(world.report(rng))
     optimizer = CostBasedOptimizer()
 
-    def optimize(at: Plan, mode: Mode) -> Plan:
-        return optimizer.optimize(at, world.queries, stats, mode, force=True).plan
+    def optimize(at: Step, mode: Mode) -> Step:
+        proposal = optimizer.optimize(at.plan, world.queries, stats, at.memory, mode, force=True)
+        return Step(proposal.plan, proposal.memory)
 
-    eager = optimizer.create_delete(Plan(), world.queries, list(world.queries.values()), [])
-    plan, full = timed(lambda: optimize(eager, "full"))
-    found = optimizer.estimate(plan, world.queries, stats)
-    ratio, groups = found.cost / found.unshared, len(plan.groups)
+    eager = optimizer.create_delete(Plan(), list(world.queries.values()), [], Memory())
+    at, full = timed(lambda: optimize(eager, "full"))
+    estimate = optimizer.estimate(at.plan, world.queries, stats)
+    ratio, groups = estimate.cost / estimate.unshared, len(at.plan.groups)
     steps = []
     for step in range(STEPS):
         gone = rng.sample(sorted(world.queries), CHANGES)
         created = [add_similar(world, rng, f"new{step}-{i}", similarity) for i in range(CHANGES)]
         for uid in gone:
             world.remove(uid)
-        optimizer.observe(stats, world.report(rng, at=2.0 + step), plan, world.queries)
+        optimizer.observe(stats, world.report(rng, at=2.0 + step), at.plan, world.queries)
 
-        def batch(at: Plan = plan, new: list[RunningQuery] = created, old: list[str] = gone) -> Plan:
-            return optimize(optimizer.create_delete(at, world.queries, new, old), "incremental")
+        def batch(before: Step = at, new: list[RunningQuery] = created, old: list[str] = gone) -> Step:
+            return optimize(optimizer.create_delete(before.plan, new, old, before.memory), "incremental")
 
-        plan, spent = timed(batch)
+        at, spent = timed(batch)
         steps.append(spent)
     return Result(full, (min(w for w, _ in steps), min(c for _, c in steps)), ratio, groups)
 

@@ -21,7 +21,7 @@ from optimizer.model.plan import Leaf, RunningQuery
 from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import ColumnType
 from optimizer.model.windows import PeriodicWindow
-from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
 
 KEYS = ("k0", "k1", "k2")
@@ -39,7 +39,7 @@ class World:
         model.observe(self.report(rng, rows))
         return model
 
-    def report(self, rng: random.Random, rows: int = 512, at: float = 1.0) -> EpochStatistics:
+    def report(self, rng: random.Random, rows: int = 512, at: float = 1.0) -> EpochObservation:
         by_leaf: dict[Leaf, list[str]] = {}
         for uid, leaf in sorted(self.ranges, key=lambda r: (r[1], r[0])):
             by_leaf.setdefault(leaf, []).append(uid)
@@ -49,9 +49,9 @@ class World:
             low = np.array([self.ranges[u, leaf][0] for u in uids])
             high = np.array([self.ranges[u, leaf][1] for u in uids])
             samples[leaf] = QuerySetSample(tuple(uids), (x >= low) & (x < high))
-        return EpochStatistics(
+        return EpochObservation(
             at=at,
-            streams={s: StreamStatistics(int(r), 1.0) for s, r in self.rates.items()},
+            streams={s: StreamObservation(int(r), 1.0) for s, r in self.rates.items()},
             samples=samples,
             keys={(Leaf(s), (k,)): n for (s, k), n in self.keys.items()},
         )

@@ -10,35 +10,35 @@ neighbours. It becomes a full one when created and deleted queries exceed half o
 threshold), when the plan has drifted so far from what a full run achieved last time that another one promises more
 than `full_gain`, or at every `full_every`-th call, because groups follow the data. A proposal is *applied* when
 hysteresis says that it pays, or when forced; then its plan is one version up, and the caller runs it. A proposal that
-is not applied has no effect, and its queries are looked at again.
+is not applied changes no plan, and its queries are looked at again.
 
-The object remembers what it saw of the queries (profiles, shapes), what changed since the last full run, and the
-state of hysteresis. All of that may be lost: a new optimizer gives the same plans, it is only less reluctant to
-change them. There is no clock and no randomness in it: the same calls give the same plans.
+What must be remembered from one call to the next is a frozen `Memory` that goes in and comes out beside the plan; the
+caller keeps it when the plan has come true, and otherwise nothing has happened. There is no clock and no randomness:
+the same calls give the same plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from optimizer.cost.cardinality import Cardinalities
 from optimizer.cost.model import CostModel, Member, Shared, Weights
-from optimizer.cost.shapes import Profile, Shape, Shapes
-from optimizer.model.plan import JoinNode, Plan, RunningQuery, join_nodes
+from optimizer.cost.shapes import Profile, Shapes
+from optimizer.model.plan import Node, Plan, RunningQuery, SourceNode, walk
 from optimizer.model.query import JoinQuery
 from optimizer.policy import scaling
-from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict
-from optimizer.policy.scaling import Decision, Load, Quiet, ScalingConfig
+from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict, judge
+from optimizer.policy.memory import Memory
+from optimizer.policy.scaling import Decision, Load, ScalingConfig
 from optimizer.search import eager, estimate
 from optimizer.search.assemble import clusters_of, to_plan
 from optimizer.search.clusters import Cluster
 from optimizer.search.full import optimize_fully
 from optimizer.search.incremental import optimize_incrementally
 from optimizer.search.refine import Alone
-from optimizer.statistics.model import EpochStatistics, StatisticsModel
+from optimizer.statistics.model import EpochObservation, StatisticsModel
 from optimizer.statistics.samples import DEFAULT_SELECTIVITY, guess
 
 Mode = Literal["full", "incremental"]
@@ -58,11 +58,28 @@ class OptimizerConfig:
     full_every: int = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A plan, and what to remember once it runs."""
+
+    plan: Plan
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """The plan with another partition function (or the same plan), why, and what to remember."""
+
+    plan: Plan
+    decision: Decision
+    memory: Memory
+
+
 @dataclass(frozen=True)
 class Proposal:
     """`plan` is the plan to run from now on: the new one if `applied`, else the old one. `candidate` is the new one in
-    any case. Costs and `gain` (their difference) are per second. `would_apply`: in a dry run, whether hysteresis
-    would have applied the candidate."""
+    any case. Costs and `gain` (their difference) are per second. `memory` is what to remember if the proposal is
+    accepted, also when it says that the old plan stays; a dry run throws it away."""
 
     plan: Plan
     cost_before: float
@@ -72,63 +89,39 @@ class Proposal:
     applied: bool
     candidate: Plan
     mode: Mode
-    would_apply: bool = False
-
-
-@dataclass
-class _Memory:
-    """What may be forgotten at any time."""
-
-    created: set[str] = field(default_factory=set)
-    deleted: dict[str, Shape] = field(default_factory=dict)
-    changes: int = 0
-    calls: int = 0
-    achieved: float | None = None
+    memory: Memory
 
 
 class CostBasedOptimizer:
-    """Mutable; owned by one thread."""
+    """Owned by one thread.
+
+    What it holds itself are caches: the table of shapes, the profile of each running query (used only for the very
+    query it was made of) and the cost model on the latest statistics. Each holds what would be computed again from
+    the arguments, and ties between plans are broken by texts, never by the order in which the tables grew; so neither
+    keeping nor losing them changes a decision.
+    """
 
     def __init__(self, config: OptimizerConfig | None = None) -> None:
         self.config = config or OptimizerConfig()
         self._shapes = Shapes()
         self._profiles: dict[str, tuple[JoinQuery, Profile]] = {}
-        self._memory = _Memory()
-        self._hysteresis = Hysteresis(self.config.hysteresis)
-        self._quiet = Quiet()
         self._model: tuple[StatisticsModel, int, CostModel] | None = None
 
     # -- phase 1 -------------------------------------------------------------------------------------------------------
 
     def create_delete(
-        self,
-        plan: Plan,
-        queries: Mapping[str, RunningQuery],
-        created: Sequence[RunningQuery],
-        deleted: Collection[str],
-        stats: StatisticsModel | None = None,
-    ) -> Plan:
-        """The plan after one query batch. `queries` are those running before or after it; `deleted` holds uids."""
-        m = self._memory
-        for uid in sorted(deleted):
-            rq = queries.get(uid)
-            known = self._profiles.pop(uid, None)
-            if uid in m.created:
-                m.created.discard(uid)
-            elif known is not None:
-                m.deleted[uid] = known[1].shape
-            elif rq is not None:
-                m.deleted[uid] = self._shapes.profile(rq).shape
-        m.created.update(rq.uid for rq in created)
-        m.changes += len(created) + len(deleted)
-        return eager.create_delete(plan, created, deleted)
+        self, plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str], memory: Memory
+    ) -> Step:
+        """The plan after one query batch; `deleted` holds uids."""
+        new = eager.create_delete(plan, created, deleted)
+        return Step(new, memory.after_batch(plan, [rq.uid for rq in created], deleted))
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
     def observe(
         self,
         stats: StatisticsModel,
-        report: EpochStatistics,
+        report: EpochObservation,
         plan: Plan,
         queries: Mapping[str, RunningQuery],
     ) -> None:
@@ -162,54 +155,43 @@ class CostBasedOptimizer:
         plan: Plan,
         queries: Mapping[str, RunningQuery],
         stats: StatisticsModel,
+        memory: Memory,
         mode: Mode = "incremental",
         force: bool = False,
-        dry_run: bool = False,
     ) -> Proposal:
-        """Groups and orders by cost. `force`: apply whatever is better. `dry_run`: decide, but remember nothing."""
+        """Groups and orders by cost. `force`: apply whatever is better."""
         if not plan.placements:
-            return Proposal(plan, 0.0, 0.0, 0.0, ("no query is running",), False, plan, mode)
+            return Proposal(plan, 0.0, 0.0, 0.0, ("no query is running",), False, plan, mode, memory)
         model = self.model(stats)
         singles = self._singles(plan, queries, stats)
         alone = Alone(model, singles)
         before = clusters_of(model, plan, singles)
         cost = sum(c.cost for c in before.values())
-        mode, reasons = self._mode(mode, len(singles), cost, alone, singles)
+        mode, reasons = self._mode(mode, cost, alone, singles, memory)
         if mode == "full":
             after = optimize_fully(model, singles, alone, list(before.values()))
         else:
-            m = self._memory
-            deleted = [m.deleted[u] for u in sorted(m.deleted)]
-            after = optimize_incrementally(model, singles, before, m.created, deleted, alone)
+            gone = {a for query in memory.deleted for a in query.attributes}
+            after = optimize_incrementally(model, singles, before, memory.created, gone, alone)
         price = sum(c.cost for c in after)
         if price > cost:  # the running plan was better; a search is no reason to get worse
             after, price = list(before.values()), cost
         known = {id(c) for c in before.values()}
         same = all(id(c) in known for c in after)
         candidate = plan if same else to_plan(plan, after, self._shapes)
-        if candidate is plan:
-            best = "the running plan is the best one found"
-            verdict = Verdict(False, best) if dry_run else self._hysteresis.content(best)
-        elif force:
-            verdict = Verdict(True, "forced")
-        else:
-            # A dry run asks a copy, because every judgement counts towards the next one.
-            judge = copy(self._hysteresis) if dry_run else self._hysteresis
-            rebuild = _rebuild(model, plan, after, candidate)
-            verdict = judge.judge(cost, price, rebuild, stats.stale_s * stats.confidence)
-        would_apply = dry_run and verdict.applied
-        if dry_run:
-            verdict = replace(verdict, applied=False)
-        if not dry_run:
-            self._remember(mode, verdict, candidate is plan, price, alone, singles, force)
+        verdict = self._verdict(plan, candidate, after, cost, price, stats, memory.hysteresis, force)
+        if mode == "full":
+            unshared = sum(alone.at_least(u) for u in singles)
+            memory = replace(memory, achieved=price / unshared if unshared else None)
+        memory = _remembered(memory, mode, verdict, candidate is plan)
         chosen = candidate if verdict.applied else plan
         reasons = (*reasons, *_summary(plan, candidate, cost, price), verdict.reason)
-        return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode, would_apply)
+        return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode, memory)
 
     def _mode(
-        self, mode: Mode, running: int, cost: float, alone: Alone, singles: Mapping[str, Member]
+        self, mode: Mode, cost: float, alone: Alone, singles: Mapping[str, Member], memory: Memory
     ) -> tuple[Mode, tuple[str, ...]]:
-        m, c = self._memory, self.config
+        m, c, running = memory, self.config, len(singles)
         if mode == "full":
             return mode, ("full optimization was asked for",)
         if m.changes > c.full_after * running:
@@ -217,57 +199,63 @@ class CostBasedOptimizer:
         if c.full_every and m.calls + 1 >= c.full_every:
             return "full", (f"{m.calls} runs since the last full one",)
         if m.achieved is not None and not m.created:
-            floor = sum(alone.at_least(u) for u in singles)
-            promised = cost - m.achieved * floor
+            promised = cost - m.achieved * sum(alone.at_least(u) for u in singles)
             if promised > c.full_gain * cost:
                 return "full", (f"a full run promises to save {promised / cost:.0%}",)
         return "incremental", (f"{len(m.created)} created and {len(m.deleted)} deleted queries looked at",)
 
-    def _remember(
+    def _verdict(
         self,
-        mode: Mode,
-        verdict: Verdict,
-        unchanged: bool,
+        plan: Plan,
+        candidate: Plan,
+        after: Sequence[Cluster],
+        cost: float,
         price: float,
-        alone: Alone,
-        singles: Mapping[str, Member],
+        stats: StatisticsModel,
+        at: Hysteresis,
         force: bool,
-    ) -> None:
-        m = self._memory
-        m.calls += 1
-        if mode == "full":
-            m.calls = 0
-            floor = sum(alone.at_least(u) for u in singles)
-            m.achieved = price / floor if floor else None
-        if verdict.applied or unchanged:
-            m.created.clear()
-            m.deleted.clear()
-            if mode == "full":
-                m.changes = 0
-            if force and verdict.applied:
-                self._hysteresis.applied()
+    ) -> Verdict:
+        config = self.config.hysteresis
+        if candidate is plan:
+            return Verdict(False, "the running plan is the best one found", at.content(config))
+        if force:
+            return Verdict(True, "forced", at.applied(config))
+        rebuild = _rebuild(self.model(stats), plan, after, candidate)
+        horizon = stats.stale_s * stats.confidence
+        return judge(config, at, before=cost, after=price, price=rebuild, horizon_s=horizon)
 
     # -- phases 3 and 4 ------------------------------------------------------------------------------------------------
 
-    def rescale(self, plan: Plan, load: Load) -> tuple[Plan, Decision]:
+    def rescale(self, plan: Plan, load: Load, memory: Memory) -> Rescaling:
         """The plan with the partition function that the load asks for; the same plan if it asks for nothing."""
-        decision = scaling.decide(self.config.scaling, plan.partitioning, load, self._quiet)
-        self._quiet = decision.quiet
+        decision = scaling.decide(self.config.scaling, plan.partitioning, load, memory.quiet)
+        memory = replace(memory, quiet=decision.quiet)
         if decision.partitioning == plan.partitioning:
-            return plan, decision
-        return replace(plan, version=plan.version + 1, partitioning=decision.partitioning), decision
+            return Rescaling(plan, decision, memory)
+        rescaled = replace(plan, version=plan.version + 1, partitioning=decision.partitioning)
+        return Rescaling(rescaled, decision, memory)
 
     # -- queries as the search sees them -------------------------------------------------------------------------------
 
     def _singles(self, plan: Plan, queries: Mapping[str, RunningQuery], stats: StatisticsModel) -> dict[str, Member]:
-        profiles = []
+        profiles = {}
         for p in plan.placements:
             query = queries[p.uid].query
             known = self._profiles.get(p.uid)
             if known is None or known[0] is not query:
-                known = self._profiles[p.uid] = (query, self._shapes.profile(queries[p.uid]))
-            profiles.append(known[1])
-        return _members(self._shapes, profiles, stats)
+                known = (query, self._shapes.profile(queries[p.uid]))
+            profiles[p.uid] = known
+        self._profiles = profiles  # of the queries that run; those of deleted ones go
+        return _members(self._shapes, [profile for _, profile in profiles.values()], stats)
+
+
+def _remembered(memory: Memory, mode: Mode, verdict: Verdict, unchanged: bool) -> Memory:
+    """After one optimization. Queries it looked at are settled when its plan is applied, or is the running one."""
+    full = mode == "full"
+    memory = replace(memory, calls=0 if full else memory.calls + 1, hysteresis=verdict.hysteresis)
+    if not (verdict.applied or unchanged):
+        return memory
+    return replace(memory, created=frozenset(), deleted=frozenset(), changes=0 if full else memory.changes)
 
 
 def _members(shapes: Shapes, profiles: Sequence[Profile], stats: StatisticsModel) -> dict[str, Member]:
@@ -308,8 +296,7 @@ def _column(uid: str, selection: str, sample: tuple[Mapping[str, int], int], equ
 
 def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: Plan) -> float:
     """The work of filling new joins for the windows still open: their cost per second times the longest window."""
-    old: set[JoinNode] = {n for p in plan.placements for n in join_nodes(p.root)}
-    old_sources = {(leaf, p.group) for p in plan.placements for leaf in p.root.leaves}
+    old: set[Node] = {n for p in plan.placements for n in walk(p.root)}
     price = 0.0
     for c in after:
         group = candidate.by_uid[c.uids[0]].group
@@ -318,12 +305,12 @@ def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: 
             continue
         shared = Shared(model, c.trees)
         for number, use in shared.joins.items():
-            if model.shapes.root(number, group) in old:
+            if model.shapes.plan_node(number, group) in old:
                 continue
             join = model.shapes.joins[number]
             work = shared.intersection(number) + sum(shared.exchange(e) for e in join.exchanges)
             for index in join.indexes:
-                if (model.shapes.leaf_of(model.shapes.indexes[index].leaf), group) not in old_sources:
+                if SourceNode(model.shapes.leaf_of(model.shapes.indexes[index].leaf), group) not in old:
                     work += shared.index(index)
             price += work * use.seconds
     return price

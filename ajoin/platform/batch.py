@@ -1,5 +1,8 @@
 """One query batch: many requests, one `engine.apply`, one outcome for each item.
 
+The items of all requests stand in one list; every step (compile again, count against the limits, decide) puts the
+refusal in the place of what it refuses. So outcomes and items are matched once, by their place.
+
 A query is compiled when it arrives, so that bad SQL is answered at once; by the time its batch is applied a
 stream may have been deleted and declared anew. So the schemas it was compiled against are compared, and it is
 compiled again when one has changed. Deployment latency is the time from a request's arrival until `apply`
@@ -56,8 +59,8 @@ def apply_batch(
     clock: Callable[[], int],
     limits: Limits,
     latencies: Latencies,
-) -> list[list[Outcome]]:
-    """Only on the engine thread. Outcomes per request, per item."""
+) -> list[tuple[BatchRequest, list[Outcome]]]:
+    """Only on the engine thread. Every request with the outcomes of its items."""
     before = engine.plan.version
     tenants = Counter(tenant_of(q.id) for q in engine.queries() if q.state == QueryState.RUNNING)
     checked: list[Control | AJoinError] = []
@@ -73,16 +76,18 @@ def apply_batch(
             except AJoinError as full:
                 control = full
         checked.append(control)
-    controls = [c for c in checked if not isinstance(c, AJoinError)]
-    done = iter(engine.apply(controls) if controls else ())
+    outcomes = engine.apply(checked)
     changes = tuple(c for event in engine.plan_events(before) for c in event.changes)
     applied = Applied(engine.plan.version, changes)
     now = clock()
-    outcomes = iter([c if isinstance(c, AJoinError) else next(done) or applied for c in checked])
-    return [
-        [_timed(next(outcomes), item, now - request.arrived_ms, latencies) for item in request.items]
-        for request in requests
-    ]
+    answers, first = [], 0
+    for request in requests:
+        own = outcomes[first : first + len(request.items)]
+        latency = now - request.arrived_ms
+        timed = [_timed(o or applied, i, latency, latencies) for i, o in zip(request.items, own, strict=True)]
+        answers.append((request, timed))
+        first += len(request.items)
+    return answers
 
 
 def _current(engine: Engine, item: BatchItem, limits: Limits) -> Control | AJoinError:

@@ -182,7 +182,7 @@ class EngineThread:
         if not batch:
             return
         try:
-            outcomes = apply_batch(self._engine, batch, self._clock, self._limits, self.latencies)
+            answers = apply_batch(self._engine, batch, self._clock, self._limits, self.latencies)
         except Unavailable as outage:  # nothing was changed, and nothing is wrong with what is there
             for request in batch:
                 request.future.set_exception(outage)
@@ -192,8 +192,8 @@ class EngineThread:
             for request in batch:
                 request.future.set_exception(error)
             raise
-        for request, answer in zip(batch, outcomes, strict=True):
-            request.future.set_result(answer)
+        for request, outcomes in answers:
+            request.future.set_result(outcomes)
 
     def _fail(self, failure: Exception) -> None:
         said = str(failure) if isinstance(failure, AJoinError) else f"{type(failure).__name__}: {failure}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import networkx as nx
 from sqlglot import exp
 
 from ajoin.sql.binder import Binder
@@ -34,6 +35,7 @@ from optimizer.model.expressions import (
     children,
     conjuncts,
 )
+from optimizer.model.graphs import join_graph
 from optimizer.model.query import FACTORIZED, ROWS, EquiPredicate, JoinQuery, Output, Source
 from optimizer.model.types import StreamSchema, common_type
 
@@ -158,12 +160,8 @@ class _Conditions:
         self.equi.setdefault(frozenset((left, right)), EquiPredicate(left, right, shared))
 
     def check_connected(self) -> None:
-        group = {s.alias: {s.alias} for s in self.scope.sources}
-        for p in self.equi.values():
-            union = group[p.left.alias] | group[p.right.alias]
-            for alias in union:
-                group[alias] = union
-        groups = list({min(members): members for members in group.values()}.values())
+        graph = join_graph((s.alias for s in self.scope.sources), self.equi.values())
+        groups = list(nx.connected_components(graph))  # in FROM order
         if len(groups) == 1:
             return
         named = [[s for s in self.scope.sources if s.alias in members] for members in groups]

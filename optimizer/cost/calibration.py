@@ -86,10 +86,10 @@ def fit(runs: Sequence[tuple[Work, float]]) -> Calibration:
         )
     work = np.array([w for w, _ in usable])
     seconds = np.array([s for _, s in usable])
-    found = _non_negative(work / seconds[:, None], np.ones(len(usable)))
-    index, intersection, materialization, exchange, fixed = (float(w) for w in found)
+    prices = _non_negative(work / seconds[:, None], np.ones(len(usable)))
+    index, intersection, materialization, exchange, fixed = (float(w) for w in prices)
     weights = Weights(index, intersection, materialization, exchange, fixed)
-    return Calibration(weights, correlation(work @ found, seconds))
+    return Calibration(weights, correlation(work @ prices, seconds))
 
 
 def correlation(

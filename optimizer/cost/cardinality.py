@@ -13,7 +13,7 @@ Everything is per second. With f(l) the fraction of leaf l's tuples that at leas
 
 Estimates of joins do not depend on the join order, so comparing orders never compares estimation errors.
 
-Functions take floats or numpy arrays: `Xp` is the pair of operations that differ.
+Functions take floats or numpy arrays: `Operations` is the pair of operations that differ.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from networkx.utils import UnionFind
 
 from optimizer.cost.shapes import Shapes
 from optimizer.model.plan import Attribute, KeyPart, Leaf
@@ -34,13 +35,13 @@ Number = Any  # a float, or an array of floats when many candidates are priced a
 
 
 @dataclass(frozen=True, slots=True)
-class Xp:
+class Operations:
     minimum: Callable[[Number, Number], Number]
     exp: Callable[[Number], Number]
 
 
-SCALAR = Xp(min, math.exp)
-ARRAY = Xp(np.minimum, np.exp)
+SCALAR = Operations(min, math.exp)
+ARRAY = Operations(np.minimum, np.exp)
 
 
 class Cardinalities:
@@ -56,19 +57,19 @@ class Cardinalities:
         self._pairs: dict[str, float] = {}
 
     def rows(self, leaf: int) -> int:
-        found = self._rows.get(leaf)
-        if found is None:
-            found = self._rows[leaf] = self.stats.rows(self.shapes.leaf_of(leaf))
-        return found
+        rows = self._rows.get(leaf)
+        if rows is None:
+            rows = self._rows[leaf] = self.stats.rows(self.shapes.leaf_of(leaf))
+        return rows
 
     def fraction(self, leaf: int, bits: int) -> float:
         return bits.bit_count() / self.rows(leaf)
 
     def rate(self, leaf: int) -> float:
-        found = self._rates.get(leaf)
-        if found is None:
-            found = self._rates[leaf] = self.stats.rate(self.shapes.leaf_of(leaf).stream)
-        return found
+        rate = self._rates.get(leaf)
+        if rate is None:
+            rate = self._rates[leaf] = self.stats.rate(self.shapes.leaf_of(leaf).stream)
+        return rate
 
     def keys(self, index: int, fraction: Number) -> Number:
         """Distinct keys of an index over this fraction of its leaf's tuples."""
@@ -81,17 +82,17 @@ class Cardinalities:
             known = self._keys[index] = (distinct, per_key)
         distinct, per_key = known
         rest = 1.0 - fraction
-        rest = rest * (rest > 0)  # unions computed in floating point can be a hair over everything
+        rest = rest * (rest > 0)  # in floating point a union can come out slightly above 1
         return distinct * (1.0 - rest**per_key)
 
     def combinations(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
-        """Results per second of a join; `fractions` in the order of the join's leaves."""
+        """Results per second of a join (or a leaf); `fractions` in the order of its leaves."""
         result = self._base(join)
         for f in fractions:
             result = result * f
         return result * seconds ** (len(fractions) - 1)
 
-    def participants(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+    def participants(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations) -> Number:
         """Entries that a re-indexing walks: tuples of the one leaf that has the key.
 
         When the key takes attributes from several leaves, their combinations have to be laid out.
@@ -102,24 +103,24 @@ class Cardinalities:
             return results
         leaf = self.shapes.indexes[about.holder].leaf
         tuples = self.rate(leaf) * fractions[about.position] + 1e-12
-        return tuples * (1.0 - xp.exp(-results / tuples))
+        return tuples * (1.0 - ops.exp(-results / tuples))
 
-    def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp) -> Number:
+    def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations) -> Number:
         """Distinct keys after re-indexing: those of the part of the leaf that took part in the join."""
-        moved = self.participants(exchange, fractions, seconds, xp)
+        moved = self.participants(exchange, fractions, seconds, ops)
         holder = self.shapes.exchanges[exchange].holder
         if holder < 0:
             return moved
         rate = self.rate(self.shapes.indexes[holder].leaf)
-        return self.keys(holder, xp.minimum(moved / rate, 1.0) if rate else moved)
+        return self.keys(holder, ops.minimum(moved / rate, 1.0) if rate else moved)
 
     def _base(self, join: int) -> float:
-        found = self._bases.get(join)
-        if found is None:
-            j = self.shapes.joins[join]
-            rates = math.prod(self.rate(leaf) for leaf in j.leaves)
-            found = self._bases[join] = rates * self.selectivity(j.edges)
-        return found
+        base = self._bases.get(join)
+        if base is None:
+            rates = math.prod(self.rate(leaf) for leaf in self.shapes.leaves(join))
+            known = self.shapes.joins.get(join)
+            base = self._bases[join] = rates * (1.0 if known is None else self.selectivity(known.edges))
+        return base
 
     def selectivity(self, edges: frozenset[KeyPart], corrected: bool = True) -> float:
         """The probability that a combination of tuples satisfies all the equalities."""
@@ -146,31 +147,18 @@ def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ..
     by_pair: dict[tuple[Leaf, Leaf], list[KeyPart]] = {}
     for e in sorted(edges):
         by_pair.setdefault((e.left.leaf, e.right.leaf), []).append(e)
-    same = _Classes()
-    found = (tuple(p for p in parts if same.unite(p.left, p.right)) for parts in by_pair.values())
-    return tuple((ratio_key(parts), parts) for parts in found if parts)
+    equal: UnionFind[Attribute] = UnionFind()
+
+    def says_something_new(part: KeyPart) -> bool:
+        if equal[part.left] == equal[part.right]:
+            return False
+        equal.union(part.left, part.right)
+        return True
+
+    told = (tuple(p for p in parts if says_something_new(p)) for parts in by_pair.values())
+    return tuple((ratio_key(parts), parts) for parts in told if parts)
 
 
 def ratio_key(parts: Iterable[KeyPart]) -> str:
     """The name under which the observed selectivity of a join of two leaves is remembered."""
     return "&".join(f"{p.left}={p.right}" for p in sorted(parts))
-
-
-class _Classes:
-    """Attributes that are equal to each other (union-find)."""
-
-    def __init__(self) -> None:
-        self._up: dict[Attribute, Attribute] = {}
-
-    def unite(self, a: Attribute, b: Attribute) -> bool:
-        """False when they were equal already."""
-        a, b = self._top(a), self._top(b)
-        if a == b:
-            return False
-        self._up[a] = b
-        return True
-
-    def _top(self, a: Attribute) -> Attribute:
-        while a in self._up:
-            a = self._up[a]
-        return a

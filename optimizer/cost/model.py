@@ -26,14 +26,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optimizer.cost.cardinality import ARRAY, SCALAR, Cardinalities, Number, Xp
+from optimizer.cost.cardinality import ARRAY, SCALAR, Cardinalities, Number, Operations
 from optimizer.cost.shapes import Shape, Side
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and of
-    existing at all."""
+    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and what an
+    index, a join or an exchange costs whatever its size."""
 
     index: float = 1.0
     intersection: float = 0.5
@@ -62,7 +62,7 @@ class Member:
 
 
 Tree = tuple[Member, int]
-"""A member and the join that is its root."""
+"""A member and the root of its tree: the number of a join, or of a leaf if the member reads only one stream."""
 
 
 @dataclass(slots=True)
@@ -103,22 +103,21 @@ class Shared:
     # -- building --------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, root: int) -> None:
-        table, uses, indexes, exchanges = self.model.shapes.joins, self.joins, self.indexes, self.exchanges
+        shapes, uses, indexes, exchanges = self.model.shapes, self.joins, self.indexes, self.exchanges
         own = dict(zip(member.shape.leaves, member.bits, strict=True))
         self._widen(own)
-        for number in table[root].subtree:
-            join = table[number]
-            bits = [own[leaf] for leaf in join.leaves]
-            self._use(uses, number, bits, member.seconds)
+        for number in shapes.subtree(root):
+            join = shapes.joins[number]
+            self._use(uses, number, [own[leaf] for leaf in join.leaves], member.seconds)
             for index in join.indexes:
                 indexes[index] = indexes.get(index, 0) + 1
             for exchange in join.exchanges:
                 exchanges[exchange] = exchanges.get(exchange, 0) + 1
-        self._use(self.sinks, root, bits, member.seconds)
+        self._use(self.sinks, root, [own[leaf] for leaf in shapes.leaves(root)], member.seconds)
 
     def remove(self, root: int) -> None:
         table = self.model.shapes.joins
-        for number in table[root].subtree:
+        for number in self.model.shapes.subtree(root):
             for index in table[number].indexes:
                 _decrease(self.indexes, index)
             for exchange in table[number].exchanges:
@@ -212,10 +211,10 @@ class Shared:
         return _Use([x | y for x, y in zip(a.bits, b.bits, strict=True)], max(a.seconds, b.seconds))
 
     def fraction(self, leaf: int) -> float:
-        found = self._fractions.get(leaf)
-        if found is None:
-            found = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
-        return found
+        fraction = self._fractions.get(leaf)
+        if fraction is None:
+            fraction = self._fractions[leaf] = self.model.cardinalities.fraction(leaf, self.leaf_bits[leaf])
+        return fraction
 
     def index(self, index: int) -> float:
         leaf = self.model.shapes.indexes[index].leaf
@@ -246,11 +245,11 @@ class Shared:
 
     def keys(self, join: int) -> float:
         """Keys that survive the intersection."""
-        found = self._keys.get(join)
-        if found is None:
+        keys = self._keys.get(join)
+        if keys is None:
             j = self.model.shapes.joins[join]
-            found = self._keys[join] = min(self._side_keys(j.left), self._side_keys(j.right))
-        return found
+            keys = self._keys[join] = min(self._side_keys(j.left), self._side_keys(j.right))
+        return keys
 
     def _side_keys(self, side: Side) -> float:
         card = self.model.cardinalities
@@ -282,13 +281,13 @@ class CostModel:
 
     def fractions(self, join: int, bits: Sequence[int]) -> list[float]:
         card = self.cardinalities
-        return [card.fraction(leaf, b) for leaf, b in zip(self.shapes.joins[join].leaves, bits, strict=True)]
+        return [card.fraction(leaf, b) for leaf, b in zip(self.shapes.leaves(join), bits, strict=True)]
 
     def index(self, leaf: int, fraction: Number) -> Number:
         return self.weights.index * self.cardinalities.rate(leaf) * fraction + self.weights.fixed
 
-    def exchange(self, exchange: int, fractions: Sequence[Number], seconds: Number, xp: Xp = SCALAR) -> Number:
-        moved = self.cardinalities.participants(exchange, fractions, seconds, xp)
+    def exchange(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations = SCALAR) -> Number:
+        moved = self.cardinalities.participants(exchange, fractions, seconds, ops)
         return self.weights.exchange * moved + self.weights.fixed
 
     def materialization(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
@@ -300,10 +299,10 @@ class CostModel:
         The same sum as `Shared.cost` for a single member; a test holds them together.
         """
         w, card, joins = self.weights, self.cardinalities, self.shapes.joins
-        xp = SCALAR if isinstance(seconds, float) else ARRAY
+        ops = SCALAR if isinstance(seconds, float) else ARRAY
         total: Number = 0.0
         keys: dict[int, Number] = {}
-        for number in joins[root].subtree:
+        for number in self.shapes.subtree(root):
             sides = []
             for side in (joins[number].left, joins[number].right):
                 if side.index >= 0:
@@ -311,11 +310,11 @@ class CostModel:
                     sides.append(card.keys(side.index, fractions[side.input]))
                 elif side.exchange >= 0:
                     below = [fractions[leaf] for leaf in joins[side.input].leaves]
-                    total = total + self.exchange(side.exchange, below, seconds, xp)
-                    sides.append(card.exchanged_keys(side.exchange, below, seconds, xp))
+                    total = total + self.exchange(side.exchange, below, seconds, ops)
+                    sides.append(card.exchanged_keys(side.exchange, below, seconds, ops))
                 else:
                     sides.append(keys[side.input])
-            keys[number] = xp.minimum(sides[0], sides[1])
+            keys[number] = ops.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
-        leaves = joins[root].leaves
+        leaves = self.shapes.leaves(root)
         return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

@@ -136,14 +136,14 @@ class Shapes:
     def shape(self, leaves: Iterable[Leaf], parts: Iterable[KeyPart]) -> Shape:
         numbers = tuple(self.leaf_id(leaf) for leaf in sorted(leaves))
         edges = tuple(sorted({p if p.left < p.right else KeyPart(p.right, p.left, p.type) for p in parts}))
-        found = self._shapes.get((numbers, edges))
-        if found is None:
+        shape = self._shapes.get((numbers, edges))
+        if shape is None:
             ends = tuple((self.leaf_id(e.left.leaf), self.leaf_id(e.right.leaf)) for e in edges)
             text = "&".join(f"{e.left}={e.right}:{e.type}" for e in edges)
             attributes = frozenset((self.leaf_id(a.leaf), a.column) for e in edges for a in (e.left, e.right))
-            found = Shape(len(self._shapes), numbers, edges, ends, attributes, text)
-            self._shapes[numbers, edges] = found
-        return found
+            shape = Shape(len(self._shapes), numbers, edges, ends, attributes, text)
+            self._shapes[numbers, edges] = shape
+        return shape
 
     def leaf_id(self, leaf: Leaf) -> int:
         number = self._leaf_ids.get(leaf)
@@ -161,17 +161,22 @@ class Shapes:
         join = self.joins.get(number)
         return (number,) if join is None else join.leaves
 
+    def subtree(self, number: int) -> tuple[int, ...]:
+        """The joins of a tree, inputs first; a leaf has none."""
+        join = self.joins.get(number)
+        return () if join is None else join.subtree
+
     def text(self, number: int) -> str:
         join = self.joins.get(number)
         return str(self.leaf_of(number)) if join is None else join.text
 
     def join(self, shape: Shape, a: int, b: int) -> int:
         """The number of a ⋈ b under the shape's predicates, or -1 when no predicate connects them."""
-        found = self._joined.get((shape.id, a, b))
-        if found is None:
-            found = self._join(shape, a, b)
-            self._joined[shape.id, a, b] = self._joined[shape.id, b, a] = found
-        return found
+        number = self._joined.get((shape.id, a, b))
+        if number is None:
+            number = self._join(shape, a, b)
+            self._joined[shape.id, a, b] = self._joined[shape.id, b, a] = number
+        return number
 
     def _join(self, shape: Shape, a: int, b: int) -> int:
         in_a, in_b = self.leaves(a), self.leaves(b)
@@ -256,33 +261,27 @@ class Shapes:
 
     # -- to and from plans ---------------------------------------------------------------------------------------
 
-    def tree(self, shape: Shape, node: JoinNode) -> int:
+    def tree(self, shape: Shape, node: Node) -> int:
         """The number of a tree of a running plan."""
-        found = self._trees.get(node)
-        if found is None:
-            a, b = (
-                self.leaf_id(n.leaf) if isinstance(n, SourceNode) else self.tree(shape, n)
-                for n in (node.left, node.right)
-            )
-            found = self._trees[node] = self.join(shape, a, b)
-        return found
+        if isinstance(node, SourceNode):
+            return self.leaf_id(node.leaf)
+        number = self._trees.get(node)
+        if number is None:
+            number = self.join(shape, self.tree(shape, node.left), self.tree(shape, node.right))
+            self._trees[node] = number
+        return number
 
     def plan_node(self, number: int, group: int) -> Node:
         """The tree as it stands in a plan."""
-        found = self._plan_nodes.get((number, group))
-        if found is None:
+        node = self._plan_nodes.get((number, group))
+        if node is None:
             join = self.joins.get(number)
             if join is None:
-                found = SourceNode(self.leaf_of(number), group)
+                node = SourceNode(self.leaf_of(number), group)
             else:
                 left, right = (self.plan_node(side.input, group) for side in (join.left, join.right))
-                found = JoinNode(left, right, join.parts, group)
-            self._plan_nodes[number, group] = found
-        return found
-
-    def root(self, number: int, group: int) -> JoinNode:
-        node = self.plan_node(number, group)
-        assert isinstance(node, JoinNode)
+                node = JoinNode(left, right, join.parts, group)
+            self._plan_nodes[number, group] = node
         return node
 
 

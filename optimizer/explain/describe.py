@@ -64,7 +64,7 @@ def shared_with(plan: Plan, uid: str) -> Iterator[tuple[Node, tuple[str, ...]]]:
     return find(plan.by_uid[uid].root)
 
 
-def some(items: Sequence[str], few: int = FEW) -> str:
+def first_few(items: Sequence[str], few: int = FEW) -> str:
     """The first few, and how many more there are."""
     if len(items) <= few + 1:
         return ", ".join(items)
@@ -106,13 +106,13 @@ def _lines(entry: Entry, added: set[JoinNode], names: Mapping[str, str], plan: P
             yield f"partition {partition} " + (f"runs {ways} ways" if ways > 1 else "is no longer split")
 
 
-def _sharing(uid: str, root: JoinNode | None, added: set[JoinNode], names: Mapping[str, str], plan: Plan | None) -> str:
+def _sharing(uid: str, root: Node | None, added: set[JoinNode], names: Mapping[str, str], plan: Plan | None) -> str:
     if plan is not None:
         common = list(shared_with(plan, uid))
-        parts = [f"{_what(node)} with {some([names.get(u, u) for u in others])}" for node, others in common]
+        parts = [f"{_what(node)} with {first_few([names.get(u, u) for u in others])}" for node, others in common]
         return f", shares {'; '.join(parts)}" if parts else ", shares nothing"
     reused = [str(node) for node in _reused(root, added)] if root else []
-    return f", reuses {some(reused)}" if reused else ""
+    return f", reuses {first_few(reused)}" if reused else ""
 
 
 def _reused(node: Node, added: set[JoinNode]) -> Iterator[JoinNode]:

@@ -16,7 +16,7 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
 `order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
 "FACTORIZED" or "COUNT". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
-`JoinNode.name`, and `g<group>-<leaf>` for a source. Ids are the running queries' ids.
+a digest for a join, `g<group>-<leaf>` for a source. Ids are the running queries' ids.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from optimizer.explain.dot import plan_dot
 from optimizer.explain.render import render
 from optimizer.explain.savings import Savings, what_sharing_saves
 from optimizer.explain.text import plan_text, query_text
-from optimizer.explain.views import Figures, NodeView, node_name, node_views
+from optimizer.explain.views import Figures, NodeView, node_views
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery, walk
 from optimizer.model.trees import order_of
 
@@ -126,7 +126,7 @@ def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, f
         "residual": [render(e) for e in rq.query.residual],
         "outputs": [o.name for o in rq.query.outputs],
         "shares": [
-            {"node": node_name(node), "text": str(node), "with": [queries[u].id for u in others]}
+            {"node": node.name, "text": str(node), "with": [queries[u].id for u in others]}
             for node, others in shared_with(plan, uid)
         ],
         "cost": {"alone": figures.cost[0], "shared": figures.cost[1]} if figures.cost else None,

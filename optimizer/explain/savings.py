@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from optimizer.model.plan import Attribute, JoinNode, Node, Plan, join_nodes
+from optimizer.model.plan import Attribute, JoinNode, Node, Plan
 from optimizer.model.types import ColumnType
 
 Index = tuple[Attribute, ...]
@@ -34,12 +34,12 @@ class Savings:
 
 
 def what_sharing_saves(plan: Plan) -> Savings:
-    joins = [node for p in plan.placements for node in join_nodes(p.root)]
+    joins = [node for p in plan.placements for node in p.root.joins]
     streams = [{leaf.stream for leaf in p.root.leaves} for p in plan.placements]
     return Savings(
         scans_asked=sum(len(s) for s in streams),
         scans_run=len(set[str]().union(*streams)),
-        indexes_asked=sum(len(_indexes(join_nodes(p.root))) for p in plan.placements),
+        indexes_asked=sum(len(_indexes(p.root.joins)) for p in plan.placements),
         indexes_run=len(_indexes(plan.nodes)),
         joins_asked=len(joins),
         joins_run=len(plan.nodes),
@@ -48,10 +48,10 @@ def what_sharing_saves(plan: Plan) -> Savings:
 
 def indexes(plan: Plan) -> Mapping[Node, tuple[Index, ...]]:
     """By which keys each node is indexed for the joins that read it; the result of a last join has none."""
-    found: dict[Node, list[Index]] = {}
+    keys_of: dict[Node, list[Index]] = {}
     for node, key in sorted(_indexes(plan.nodes), key=lambda index: index[1]):
-        found.setdefault(node, []).append(tuple(attribute for attribute, _ in key))
-    return {node: tuple(dict.fromkeys(keys)) for node, keys in found.items()}
+        keys_of.setdefault(node, []).append(tuple(attribute for attribute, _ in key))
+    return {node: tuple(dict.fromkeys(keys)) for node, keys in keys_of.items()}
 
 
 def _indexes(joins: Iterable[JoinNode]) -> set[tuple[Node, tuple[tuple[Attribute, ColumnType], ...]]]:

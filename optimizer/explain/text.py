@@ -19,10 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from optimizer.explain.describe import shared_with, some
+import networkx as nx
+
+from optimizer.explain.describe import first_few, shared_with
 from optimizer.explain.render import render
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
+from optimizer.model.graphs import plan_graph
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery
 from optimizer.model.query import COUNT, FACTORIZED, ROWS
 from optimizer.model.trees import Order, order_of
@@ -47,12 +50,13 @@ def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[No
     lines = [" · ".join(head)]
     if plan.placements:
         lines.append(str(what_sharing_saves(plan)))
+    graph = plan_graph(views)
     for group, members in plan.groups.items():
         lines += [
             "",
-            f"group {group}: " + some([_member(queries[p.uid], p.slot) for p in members], FEW),
+            f"group {group}: " + first_few([_member(queries[p.uid], p.slot) for p in members], FEW),
         ]
-        lines += _forest([p.root for p in members], views)
+        lines += _forest([p.root for p in members], graph, views)
     return "\n".join(lines)
 
 
@@ -79,7 +83,7 @@ def query_text(
         "shares",
         [
             f"{node if isinstance(node, JoinNode) else f'the scan of {node}'} with "
-            f"{some([queries[u].id for u in others], FEW)}"
+            f"{first_few([queries[u].id for u in others], FEW)}"
             for node, others in shared_with(plan, uid)
         ]
         or ["nothing"],
@@ -88,7 +92,7 @@ def query_text(
         alone, shared = cost
         less = f" ({1 - shared / alone:.0%} less)" if 0 < shared < alone else ""
         lines += _listed("cost", [f"{_number(alone)} alone, {_number(shared)} shared{less}"])
-    return "\n".join([*lines, "", *_forest([at.root], views)])
+    return "\n".join([*lines, "", *_forest([at.root], plan_graph(views), views)])
 
 
 def _member(rq: RunningQuery, slot: int) -> str:
@@ -128,12 +132,11 @@ def figures_text(view: NodeView) -> str:
     return ", ".join(f"{_number(value)}/s {what}" for what, value in known if value is not None)
 
 
-def _forest(roots: list[JoinNode], views: Mapping[Node, NodeView]) -> Iterator[str]:
+def _forest(roots: list[Node], graph: nx.DiGraph[Node], views: Mapping[Node, NodeView]) -> Iterator[str]:
     """The trees that no other tree contains, each node drawn once."""
-    inner = {n for root in roots for n in _below(root)}
     drawn: set[Node] = set()
     for root in dict.fromkeys(roots):
-        if root not in inner:
+        if not graph.out_degree(root):
             yield from _tree(root, views, drawn, "", "")
 
 
@@ -170,13 +173,6 @@ def _line(view: NodeView) -> str:
 def _names(ids: tuple[str, ...]) -> str:
     shown = " ".join(ids[:FEW])
     return shown if len(ids) <= FEW else f"{shown} +{len(ids) - FEW}"
-
-
-def _below(node: Node) -> Iterator[Node]:
-    if isinstance(node, JoinNode):
-        for child in (node.left, node.right):
-            yield child
-            yield from _below(child)
 
 
 def _listed(title: str, items: list[str]) -> list[str]:

@@ -47,16 +47,16 @@ def node_views(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures
     return {
         node: NodeView(
             node=node,
-            name=node_name(node),
-            inputs=(node_name(node.left), node_name(node.right)) if isinstance(node, JoinNode) else (),
+            name=node.name,
+            inputs=(node.left.name, node.right.name) if isinstance(node, JoinNode) else (),
             on=tuple(f"{k.left} = {k.right}" for k in node.keys) if isinstance(node, JoinNode) else (),
             indexes=keys.get(node, ()),
             users=tuple(queries[u].id for u in uids),
             bits=tuple(plan.by_uid[u].slot for u in uids),
             sinks=tuple(sinks.get(node, ())),
             selections=_selections(node, [queries[u] for u in uids]),
-            observed=figures.observed.get(node_name(node)),
-            estimated=figures.estimated.get(node_name(node)),
+            observed=figures.observed.get(node.name),
+            estimated=figures.estimated.get(node.name),
         )
         for node, uids in ((n, _by_slot(plan, u)) for n, u in users)
     }
@@ -66,17 +66,12 @@ def _selections(node: Node, users: list[RunningQuery]) -> tuple[tuple[str, str],
     """What each user of a source selects there; users that take everything are left out."""
     if isinstance(node, JoinNode):
         return ()
-    found = []
+    shown = []
     for rq in users:
         alias = next(a for a, leaf in leaves_of(rq).items() if leaf == node.leaf)
-        found += [(rq.id, render(e, qualified=False)) for a, e in rq.query.selections if a == alias]
-    return tuple(found)
+        shown += [(rq.id, render(e, qualified=False)) for a, e in rq.query.selections if a == alias]
+    return tuple(shown)
 
 
 def _by_slot(plan: Plan, uids: tuple[str, ...]) -> list[str]:
     return sorted(uids, key=lambda uid: plan.by_uid[uid].slot)
-
-
-def node_name(node: Node) -> str:
-    """`JoinNode.name`; a source is named by its group and leaf."""
-    return node.name if isinstance(node, JoinNode) else f"g{node.group}-{node.leaf}"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from optimizer.errors import InternalError
-from optimizer.model.plan import JoinNode, Partitioning, Placement, Plan
+from optimizer.model.plan import JoinNode, Node, Partitioning, Placement, Plan
 from optimizer.model.trees import regroup
 
 
@@ -47,7 +47,7 @@ class QueryCreated:
     uid: str
     group: int
     slot: int
-    root: JoinNode
+    root: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Rerooted:
     """The query runs in another join order. Both roots are in the query's new group."""
 
     uid: str
-    old_root: JoinNode
-    new_root: JoinNode
+    old_root: Node
+    new_root: Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def changelog_to_json(changelog: Changelog) -> dict[str, Any]:
     table = _Writer()
 
     def written(value: Any) -> Any:
-        if isinstance(value, JoinNode):
+        if isinstance(value, Node):
             return table.number(value)
         return list(value) if isinstance(value, tuple) else value
 
@@ -88,6 +88,7 @@ def changelog_from_json(value: Any) -> Changelog:
         "int": _int,
         "str": _str,
         "tuple[int, ...]": _ints,
+        "Node": table.node,
         "JoinNode": table.join,
     }
 
@@ -135,12 +136,12 @@ class _Reader:
             self._nodes.append(self._source(row) if "stream" in _dict(row) else self._join(row))
 
     def join(self, number: Any) -> JoinNode:
-        node = self._node(number)
+        node = self.node(number)
         if not isinstance(node, JoinNode):
             raise _corrupt(f"node {number} is not a join")
         return node
 
-    def _node(self, number: Any) -> Node:
+    def node(self, number: Any) -> Node:
         at = _int(number)
         if not 0 <= at < len(self._nodes):
             raise _corrupt(f"there is no node {at} at this point")
@@ -153,7 +154,7 @@ class _Reader:
     def _join(self, row: Any) -> JoinNode:
         left, right, keys, group = _fields(row, "left", "right", "keys", "group")
         parts = tuple(_key_part(k) for k in _list(keys))
-        return JoinNode(self._node(left), self._node(right), parts, _int(group))
+        return JoinNode(self.node(left), self.node(right), parts, _int(group))
 
 
 def _key(k: KeyPart) -> list[Any]:
@@ -179,7 +180,7 @@ def _key_part(value: Any) -> KeyPart:
 
 def _placement(value: Any, table: _Reader) -> Placement:
     uid, group, slot, root = _fields(value, "uid", "group", "slot", "root")
-    return Placement(_str(uid), _int(group), _int(slot), table.join(root))
+    return Placement(_str(uid), _int(group), _int(slot), table.node(root))
 
 
 # -- strict reading --------------------------------------------------------------------------------

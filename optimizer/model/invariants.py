@@ -1,4 +1,4 @@
-"""What is true of every plan, said to the machine.
+"""The rules that every plan obeys, as a check.
 
 `validate_plan` costs one walk over all trees; tests call it after every step, and whoever receives a plan
 from outside (the log on disk) can call it once. A plan that passes cannot mix up two queries' bits, and
@@ -19,7 +19,6 @@ from optimizer.model.plan import (
     Plan,
     RunningQuery,
     join,
-    join_nodes,
     walk,
 )
 from optimizer.model.trees import crossing, leaves_of, predicates
@@ -63,7 +62,7 @@ def _validate_answers(plan: Plan, p: Placement, rq: RunningQuery) -> None:
     same = p.root.leaves == tuple(sorted(leaves_of(rq).values()))
     _check(plan, same, f"{p.root} does not read exactly the sources of {rq.id!r}")
     parts = predicates(rq)
-    for node in join_nodes(p.root):
+    for node in p.root.joins:
         exact = node.keys == crossing(parts, node.left.leaves, node.right.leaves)
         _check(plan, exact, f"the key of {node} is not what {rq.id!r} says")
 

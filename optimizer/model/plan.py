@@ -59,6 +59,22 @@ class SourceNode:
     def leaves(self) -> tuple[Leaf, ...]:
         return (self.leaf,)
 
+    @property
+    def joins(self) -> tuple[JoinNode, ...]:
+        return ()
+
+    @property
+    def equalities(self) -> frozenset[KeyPart]:
+        return frozenset()
+
+    @property
+    def depth(self) -> int:
+        return 0
+
+    @property
+    def name(self) -> str:
+        return f"g{self.group}-{self.leaf}"
+
     def __str__(self) -> str:
         return str(self.leaf)
 
@@ -79,8 +95,7 @@ class JoinNode:
     @cached_property
     def joins(self) -> tuple[JoinNode, ...]:
         """All joins of this tree, inputs before consumers; this one is the last."""
-        below = (n.joins for n in (self.left, self.right) if isinstance(n, JoinNode))
-        return (*(join for tree in below for join in tree), self)
+        return (*self.left.joins, *self.right.joins, self)
 
     @cached_property
     def equalities(self) -> frozenset[KeyPart]:
@@ -90,11 +105,12 @@ class JoinNode:
 
     @cached_property
     def depth(self) -> int:
-        return 1 + max(n.depth if isinstance(n, JoinNode) else 0 for n in (self.left, self.right))
+        """The longest way down to a source, in joins."""
+        return 1 + max(self.left.depth, self.right.depth)
 
     @cached_property
     def name(self) -> str:
-        """Short and stable: readable leaves plus a digest of the exact structure; safe in file names."""
+        """Short and stable: the group and a digest of the exact structure; safe in file names."""
         digest = hashlib.blake2b(repr(self).encode(), digest_size=6).hexdigest()
         return f"g{self.group}-{digest}"
 
@@ -129,10 +145,6 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
 
 
-def join_nodes(root: Node) -> tuple[JoinNode, ...]:
-    return root.joins if isinstance(root, JoinNode) else ()
-
-
 def uid_of(id: str, serial: int) -> str:
     """Unique for ever: an id can be used again after deletion, a serial number cannot."""
     return f"{id}#{serial}"
@@ -165,12 +177,15 @@ class RunningQuery:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one query runs: its group, its bit in that group's query sets, and its join tree."""
+    """Where one query runs: its group, its bit in that group's query sets, and its join tree.
+
+    A query of one stream has no join: its root is the source itself.
+    """
 
     uid: str
     group: int
     slot: int
-    root: JoinNode
+    root: Node
 
 
 FULL_RANGE = 1 << 64
@@ -218,7 +233,7 @@ class Plan:
         """Every join of the plan with the queries that use it, inputs before consumers."""
         users: dict[JoinNode, list[str]] = {}
         for p in self.placements:
-            for n in join_nodes(p.root):
+            for n in p.root.joins:
                 users.setdefault(n, []).append(p.uid)
         ordered = sorted(users, key=lambda n: (n.depth, n.name))
         return {n: tuple(users[n]) for n in ordered}

@@ -83,21 +83,5 @@ class JoinQuery:
         exprs += [side for p in self.equi for side in (p.left, p.right)]
         return frozenset(c.column for e in exprs for c in columns_of(e) if c.alias == alias)
 
-    def connected(self, aliases: frozenset[str]) -> bool:
-        """Do the equi predicates inside `aliases` connect all of them?"""
-        if not aliases:
-            return False
-        seen, todo = set[str](), [next(iter(aliases))]
-        while todo:
-            at = todo.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            for p in self.equi:
-                ends = {p.left.alias, p.right.alias}
-                if at in ends and ends <= aliases:
-                    todo.extend(ends - seen)
-        return seen == aliases
-
 
 __all__ = ["EquiPredicate", "JoinQuery", "Output", "Source", "WindowBound", "aliases_of"]

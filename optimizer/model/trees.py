@@ -13,7 +13,7 @@ nodes: the order of a pair is not a decision, only the nesting is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, overload
+from typing import Any
 
 from optimizer.errors import InternalError, InvalidRequest
 from optimizer.model.plan import Attribute, JoinNode, KeyPart, Leaf, Node, RunningQuery, SourceNode, join
@@ -41,13 +41,13 @@ def predicates(rq: RunningQuery) -> tuple[KeyPart, ...]:
 
 def crossing(parts: Iterable[KeyPart], left: Collection[Leaf], right: Collection[Leaf]) -> tuple[KeyPart, ...]:
     """The parts with one end in each leaf set, turned so that `left` is on the left, sorted, each once."""
-    found = set()
+    parts_between = set()
     for p in parts:
         if p.left.leaf in left and p.right.leaf in right:
-            found.add(p)
+            parts_between.add(p)
         elif p.right.leaf in left and p.left.leaf in right:
-            found.add(KeyPart(p.right, p.left, p.type))
-    return tuple(sorted(found))
+            parts_between.add(KeyPart(p.right, p.left, p.type))
+    return tuple(sorted(parts_between))
 
 
 def keys_between(
@@ -57,7 +57,7 @@ def keys_between(
     return crossing(predicates(rq), left_leaves, right_leaves)
 
 
-def tree_from_order(rq: RunningQuery, order: Any, group: int) -> JoinNode:
+def tree_from_order(rq: RunningQuery, order: Any, group: int) -> Node:
     """The tree for nested lists of aliases; a list of more than two items is folded from the left.
 
     `order` comes from a user: everything that can be wrong with it is an InvalidRequest with
@@ -95,18 +95,19 @@ def tree_from_order(rq: RunningQuery, order: Any, group: int) -> JoinNode:
     missing = [alias for alias in leaf if alias not in used]
     if missing:
         raise _invalid(rq, f"it leaves out {', '.join(missing)}")
-    if not isinstance(root, JoinNode):
-        raise _invalid(rq, f"{order!r} joins nothing")
     return root
 
 
-def left_deep(rq: RunningQuery, group: int) -> JoinNode:
+def left_deep(rq: RunningQuery, group: int) -> Node:
     """The default order: the first source, then always the next connected one in FROM order."""
     return chain(rq, [SourceNode(leaf, group) for leaf in leaves_of(rq).values()])
 
 
-def chain(rq: RunningQuery, inputs: Iterable[Node]) -> JoinNode:
-    """Joins the inputs one after another, skipping ahead where the next one is not connected yet."""
+def chain(rq: RunningQuery, inputs: Iterable[Node]) -> Node:
+    """Joins the inputs one after another, skipping ahead where the next one is not connected yet.
+
+    A single input is its own tree.
+    """
     parts = predicates(rq)
     node, *waiting = inputs
     while waiting:
@@ -119,15 +120,9 @@ def chain(rq: RunningQuery, inputs: Iterable[Node]) -> JoinNode:
         else:
             rest = ", ".join(str(n) for n in waiting)
             raise InternalError(f"the join graph of query {rq.id!r} is not connected: {node} and {rest}")
-    if not isinstance(node, JoinNode):
-        raise InternalError(f"query {rq.id!r} has only one source; there is nothing to join")
     return node
 
 
-@overload
-def regroup(node: JoinNode, group: int) -> JoinNode: ...
-@overload
-def regroup(node: SourceNode, group: int) -> SourceNode: ...
 def regroup(node: Node, group: int) -> Node:
     """The same tree in another group."""
     if isinstance(node, SourceNode):

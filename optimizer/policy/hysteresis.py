@@ -9,11 +9,13 @@ Flapping has two guards. A wanted change must be wanted `confirmations` times in
 from one optimization to the next never change the plan. If they alternate more slowly, every applied change makes the
 next one wait one doubling longer, and `calm` optimizations without a wanted change take one doubling back: a load
 that swings for ever changes the plan ever more rarely.
+
+The counts are a value that goes in and comes out with the verdict, so judging changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,54 +30,55 @@ class HysteresisConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Hysteresis:
+    """`wanted`: how often in a row a change was wanted; `calm`: how many optimizations wanted none since the last one
+    that did; `doublings`: how many times the required number of wishes is doubled at the moment."""
+
+    wanted: int = 0
+    calm: int = 0
+    doublings: int = 0
+
+    def needed(self, config: HysteresisConfig) -> int:
+        """How often in a row a change must be wanted at the moment."""
+        return int(max(1, config.confirmations)) << self.doublings
+
+    def applied(self, config: HysteresisConfig) -> Hysteresis:
+        """After a change, made by judgement or by force."""
+        return Hysteresis(doublings=min(self.doublings + 1, config.max_doublings))
+
+    def content(self, config: HysteresisConfig) -> Hysteresis:
+        """After an optimization that wanted no change."""
+        if self.calm + 1 < config.calm:
+            return Hysteresis(0, self.calm + 1, self.doublings)
+        return Hysteresis(0, 0, max(self.doublings - 1, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
+    """`hysteresis`: the counts after this verdict."""
+
     applied: bool
     reason: str
+    hysteresis: Hysteresis
 
 
-class Hysteresis:
-    """Mutable: counts what was wanted. Owned by one optimizer."""
-
-    def __init__(self, config: HysteresisConfig) -> None:
-        self.config = config
-        self._wanted = 0
-        self._quiet = 0
-        self._doublings = 0
-
-    @property
-    def needed(self) -> int:
-        """How often in a row a change must be wanted at the moment."""
-        return int(max(1, self.config.confirmations)) << self._doublings
-
-    def judge(self, before: float, after: float, price: float, horizon_s: float) -> Verdict:
-        c = self.config
-        gain = before - after
-        if gain < c.min_gain * before:
-            return self.content(f"gain {_percent(gain, before)} is below {c.min_gain:.0%}")
-        worth = gain * horizon_s
-        total = price + c.slow_epoch_s * before
-        if worth <= total:
-            return self.content(f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}")
-        self._wanted += 1
-        self._quiet = 0
-        if self._wanted < self.needed:
-            return Verdict(False, f"wanted {self._wanted} of {self.needed} times in a row")
-        self.applied()
-        return Verdict(True, f"gain {_percent(gain, before)}, pays its price of {total:.4g} in {total / gain:.1f} s")
-
-    def applied(self) -> None:
-        """A change was made, by judgement or by force."""
-        self._wanted = self._quiet = 0
-        self._doublings = min(self._doublings + 1, self.config.max_doublings)
-
-    def content(self, reason: str) -> Verdict:
-        """No change is wanted this time."""
-        self._wanted = 0
-        self._quiet += 1
-        if self._quiet >= self.config.calm:
-            self._quiet = 0
-            self._doublings = max(self._doublings - 1, 0)
-        return Verdict(False, reason)
+def judge(
+    config: HysteresisConfig, at: Hysteresis, *, before: float, after: float, price: float, horizon_s: float
+) -> Verdict:
+    """Should a plan of cost `before` become one of cost `after`, for `price`, with statistics that hold `horizon_s`?"""
+    gain = before - after
+    if gain < config.min_gain * before:
+        reason = f"gain {_percent(gain, before)} is below {config.min_gain:.0%}"
+        return Verdict(False, reason, at.content(config))
+    total = price + config.slow_epoch_s * before
+    if gain * horizon_s <= total:
+        reason = f"gain {gain:.4g}/s over {horizon_s:.0f} s does not pay the price of {total:.4g}"
+        return Verdict(False, reason, at.content(config))
+    wished = replace(at, wanted=at.wanted + 1, calm=0)
+    if wished.wanted < wished.needed(config):
+        return Verdict(False, f"wanted {wished.wanted} of {wished.needed(config)} times in a row", wished)
+    reason = f"gain {_percent(gain, before)}, pays its price of {total:.4g} in {total / gain:.1f} s"
+    return Verdict(True, reason, wished.applied(config))
 
 
 def _percent(part: float, whole: float) -> str:

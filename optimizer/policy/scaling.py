@@ -55,11 +55,11 @@ class Load:
     cores_of: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Quiet:
-    """How many decisions in a row each partition, and the whole, had little to do."""
+    """How many decisions in a row each partition (those with none are left out), and the whole, had little to do."""
 
-    partitions: Mapping[int, int] = field(default_factory=dict)
+    partitions: tuple[tuple[int, int], ...] = ()
     whole: int = 0
 
 
@@ -92,7 +92,7 @@ def decide(config: ScalingConfig, at: Partitioning, load: Load, quiet: Quiet) ->
             # an unsplit half runs on the cores the split used, or on new ones
             return Decision(_cut(at, hottest), "out", f"{why}, and no core is free next to it", Quiet())
         return Decision(at, "", f"{why}, but there are no more cores", after)
-    rested = [p for p, n in after.partitions.items() if n >= config.patience and at.ways(p) > 1]
+    rested = [p for p, n in after.partitions if n >= config.patience and at.ways(p) > 1]
     if rested:
         p = min(rested, key=lambda p: (each[p], p))
         ways = at.ways(p) - 1
@@ -117,7 +117,8 @@ def _count(
 ) -> Quiet:
     # a split partition rests when it would still be below `high` with one way less
     rests = {p: not late and each[p] < config.low and busy[p] < config.high * max(at.ways(p) - 1, 1) for p in each}
-    counts = {p: quiet.partitions.get(p, 0) + 1 for p, r in rests.items() if r}
+    so_far = dict(quiet.partitions)
+    counts = tuple((p, so_far.get(p, 0) + 1) for p, r in rests.items() if r)
     return Quiet(counts, quiet.whole + 1 if all(rests.values()) else 0)
 
 

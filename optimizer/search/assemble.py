@@ -1,9 +1,9 @@
 """Between plans and clusters: read a running plan as clusters, and write clusters as the next plan with as few
 changes as possible.
 
-Group numbers and slots are names that state hangs on: a query that changes either is tagged anew. So a cluster takes
-the number of the old group with which it has most queries in common, a query that stays in its group keeps its slot,
-and clusters that are the same as before give back exactly the placements they came from.
+State is kept under group numbers and slots: the tuples of a query that changes either must be tagged again. So a
+cluster takes the number of the old group with which it has most queries in common, a query that stays in its group
+keeps its slot, and clusters that are the same as before give back exactly the placements they came from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def trees_of(shapes: Shapes, placements: Iterable[Placement], singles: Singles) 
     for p in placements:
         single = singles[p.uid]
         by_tree.setdefault((single.shape, shapes.tree(single.shape, p.root)), []).append(single)
-    return [(together(found), root) for (_, root), found in by_tree.items()]
+    return [(together(members), root) for (_, root), members in by_tree.items()]
 
 
 def to_plan(plan: Plan, clusters: Sequence[Cluster], shapes: Shapes) -> Plan:
@@ -44,7 +44,7 @@ def to_plan(plan: Plan, clusters: Sequence[Cluster], shapes: Shapes) -> Plan:
             slot = slot_of.get(uid)
             if slot is None:
                 slot = next(free)
-            placed.append(Placement(uid, group, slot, shapes.root(root_of[uid], group)))
+            placed.append(Placement(uid, group, slot, shapes.plan_node(root_of[uid], group)))
     placements = tuple(sorted(placed, key=lambda p: p.uid))
     if placements == plan.placements:
         return plan

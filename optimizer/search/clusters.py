@@ -1,4 +1,4 @@
-"""A query group while the optimizer still thinks about it: members with trees, and what they cost together.
+"""A query group during the search: its queries (shape by shape) with their trees, and what they cost together.
 
 Groups share nothing, so a plan under construction is just a list of clusters, its cost the sum of theirs, and every
 decision is a comparison of the clusters before and after it.
@@ -32,11 +32,11 @@ class Cluster:
     @cached_property
     def roots(self) -> Mapping[Shape, int]:
         """Per shape the order that most of its queries have."""
-        found: dict[Shape, Tree] = {}
+        leading: dict[Shape, Tree] = {}
         for member, root in self.trees:
-            if member.shape not in found or len(found[member.shape][0].uids) < len(member.uids):
-                found[member.shape] = (member, root)
-        return {shape: root for shape, (_, root) in found.items()}
+            if member.shape not in leading or len(leading[member.shape][0].uids) < len(member.uids):
+                leading[member.shape] = (member, root)
+        return {shape: root for shape, (_, root) in leading.items()}
 
     @cached_property
     def leaf_bits(self) -> Mapping[int, int]:

@@ -1,7 +1,7 @@
 """The cheapest tree of one shape, by dynamic programming over connected leaf sets, next to the rest of its group.
 
-What others in the group already have (joins, indexes, exchanges) is free, so the result is the best answer to their
-orders; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
+What others in the group already have (joins, indexes, exchanges) is free, so the result is the order that adds least to
+theirs; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
 is kept, because a dearer tree with the right partitioning can save an exchange above it.
 
 A shape of n leaves has at most 2^n leaf sets and 3^n splits (n <= 8); chains, the usual case, have n^2 and n^3. The
@@ -32,17 +32,17 @@ def best_tree(model: CostModel, member: Member, group: Shared | None = None, own
     best: dict[int, list[_Entry]] = {1 << i: [(0.0, leaf)] for i, leaf in enumerate(shape.leaves)}
     full = (1 << len(shape.leaves)) - 1
     for mask, splits in _splits(shape):
-        found: dict[object, _Entry] = {}
+        by_partitioning: dict[object, _Entry] = {}
         for part, rest in splits:
             for cost_a, a in best[part]:
                 for cost_b, b in best[rest]:
                     join = joins[number_of(shape, a, b)]
                     cost = cost_a + cost_b + price_of(join)
                     kept = None if mask == full else join.partition
-                    known = found.get(kept)
+                    known = by_partitioning.get(kept)
                     if known is None or _better(cost, join, known[0], joins[known[1]]):
-                        found[kept] = (cost, join.id)
-        best[mask] = list(found.values())
+                        by_partitioning[kept] = (cost, join.id)
+        best[mask] = list(by_partitioning.values())
     return best[full][0][1]
 
 
@@ -53,7 +53,7 @@ def saving(model: CostModel, member: Member, group: Shared, own_root: int, root:
     """
     prices = _Prices(model, member, group, own_root)
     joins = model.shapes.joins
-    before, after = (sum(prices.join(joins[n]) for n in joins[r].subtree) for r in (own_root, root))
+    before, after = (sum(prices.join(joins[n]) for n in model.shapes.subtree(r)) for r in (own_root, root))
     return 1 - after / before if before > 0 else 0.0
 
 
@@ -99,7 +99,7 @@ class _Prices:
         self.model = model
         self.member = member
         self.group = group
-        own = [model.shapes.joins[n] for n in model.shapes.joins[own_root].subtree] if own_root >= 0 else []
+        own = [model.shapes.joins[n] for n in model.shapes.subtree(own_root)]
         self._own_joins = {j.id for j in own}
         self._own_indexes = {i for j in own for i in j.indexes}
         self._own_exchanges = {e for j in own for e in j.exchanges}
@@ -114,10 +114,10 @@ class _Prices:
         self._priced: dict[int, float] = {}
 
     def join(self, join: Join) -> float:
-        found = self._priced.get(join.id)
-        if found is None:
-            found = self._priced[join.id] = self._join(join)
-        return found
+        price = self._priced.get(join.id)
+        if price is None:
+            price = self._priced[join.id] = self._join(join)
+        return price
 
     def _join(self, join: Join) -> float:
         model, g = self.model, self.group
@@ -139,10 +139,10 @@ class _Prices:
         return [self.fractions[leaf] for leaf in self.model.shapes.joins[join].leaves]
 
     def _survivors(self, join: Join) -> float:
-        found = self._keys.get(join.id)
-        if found is None:
-            found = self._keys[join.id] = min(self._side(join.left), self._side(join.right))
-        return found
+        keys = self._keys.get(join.id)
+        if keys is None:
+            keys = self._keys[join.id] = min(self._side(join.left), self._side(join.right))
+        return keys
 
     def _side(self, side: Side) -> float:
         card = self.model.cardinalities

@@ -122,14 +122,14 @@ class _Table:
     def _largest(self, asked: frozenset[KeyPart], leaves: tuple[Leaf, ...], group: int | None) -> JoinNode | None:
         """The largest subplan that computes a part of the query from these leaves, in `group` if given."""
         for size in range(len(leaves), 1, -1):
-            found = [
+            candidates = [
                 (-users, node.group, node.name, node)
                 for subset in combinations(sorted(leaves), size)
                 for node, users in self._subplans.get((subset, _within(asked, subset)), {}).items()
                 if group in (None, node.group)
             ]
-            if found:
-                return min(found, key=lambda f: f[:3])[3]
+            if candidates:
+                return min(candidates, key=lambda f: f[:3])[3]
         return None
 
     def _most_common(self, leaves: tuple[Leaf, ...]) -> int:

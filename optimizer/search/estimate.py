@@ -18,7 +18,7 @@ from optimizer.model.plan import Plan, SourceNode
 from optimizer.search.assemble import trees_of
 from optimizer.search.clusters import Singles
 from optimizer.search.refine import Alone
-from optimizer.statistics.model import EpochStatistics
+from optimizer.statistics.model import EpochObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ def estimate(model: CostModel, plan: Plan, singles: Singles) -> Estimate:
                 users[thing] = users.get(thing, 0) + len(member.uids)
         for member, root in trees:
             cost = one.materialization(root) / users["sink", root]
-            for number in shapes.joins[root].subtree:
+            for number in shapes.subtree(root):
                 join = shapes.joins[number]
                 cost += one.intersection(number) / users["join", number]
                 cost += sum(one.index(i) / users["index", i] for i in join.indexes)
                 cost += sum(one.exchange(e) / users["exchange", e] for e in join.exchanges)
             shared.update(dict.fromkeys(member.uids, cost))
         for number in one.joins:
-            combinations[shapes.root(number, group).name] = one.combinations(number)
+            combinations[shapes.plan_node(number, group).name] = one.combinations(number)
     uids = sorted(shared)
     return Estimate(total, combinations, {u: alone(u).cost for u in uids}, {u: shared[u] for u in uids})
 
@@ -67,7 +67,7 @@ def estimate(model: CostModel, plan: Plan, singles: Singles) -> Estimate:
 def _things(model: CostModel, root: int) -> list[tuple[str, object]]:
     """What a tree uses, each once."""
     things: dict[tuple[str, object], None] = {("sink", root): None}
-    for number in model.shapes.joins[root].subtree:
+    for number in model.shapes.subtree(root):
         join = model.shapes.joins[number]
         things["join", number] = None
         things.update((("index", i), None) for i in join.indexes)
@@ -75,9 +75,10 @@ def _things(model: CostModel, root: int) -> list[tuple[str, object]]:
     return list(things)
 
 
-def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochStatistics) -> None:
+def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochObservation) -> None:
     """Feeds observed outputs of joins of two leaves back into the statistics the model reads from."""
     shapes, card = model.shapes, model.cardinalities
+    ratios: list[tuple[str, float]] = []
     for node, users in plan.nodes.items():
         if not (isinstance(node.left, SourceNode) and isinstance(node.right, SourceNode)):
             continue
@@ -97,4 +98,5 @@ def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochStatistic
         expected = card.combinations(number, model.fractions(number, bits), longest) * epoch_s
         expected *= card.selectivity(edges, corrected=False) / max(card.selectivity(edges), 1e-300)
         if expected >= 1.0:  # below that a ratio is noise
-            card.stats.learn_ratio(ratio_key(edges), (observed + 0.5) / (expected + 0.5))
+            ratios.append((ratio_key(edges), (observed + 0.5) / (expected + 0.5)))
+    card.stats.learn_ratios(ratios)

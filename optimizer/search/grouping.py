@@ -64,7 +64,7 @@ def _distinct(queries: Sequence[Member]) -> list[Member]:
     same: dict[tuple[tuple[int, ...], float], list[Member]] = {}
     for q in sorted(queries, key=lambda q: q.uids):
         same.setdefault((q.bits, q.seconds), []).append(q)
-    return [together(found) for found in same.values()]
+    return [together(members) for members in same.values()]
 
 
 class _Group:

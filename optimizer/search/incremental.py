@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from optimizer.cost.model import CostModel, Member, Shared, Tree
-from optimizer.cost.shapes import Shape
+from optimizer.model.plan import Attribute
 from optimizer.search.clusters import Cluster, Singles, cluster, ordered, together
 from optimizer.search.dynamic import TOLERANCE, best_tree, saving
 from optimizer.search.refine import Alone, never_above_unshared
@@ -93,10 +93,11 @@ def optimize_incrementally(
     singles: Singles,
     before: Mapping[int, Cluster],
     created: Collection[str],
-    deleted: Iterable[Shape],
+    deleted: Iterable[Attribute],
     alone: Alone,
 ) -> list[Cluster]:
-    """`before` is the running plan, created queries included; `deleted` are the shapes of queries that are gone."""
+    """`before` is the running plan, created queries included; `deleted` are the attributes that deleted queries joined
+    on."""
     movers = sorted(u for u in created if u in singles)
     moving = set(movers)
     opened: list[_Open] = []
@@ -111,7 +112,7 @@ def optimize_incrementally(
     for uid in movers:
         _place(model, singles[uid], opened, alone)
     wanted = {a for uid in movers for a in singles[uid].shape.attributes}
-    wanted.update(a for shape in deleted for a in shape.attributes)
+    wanted.update((model.shapes.leaf_id(a.leaf), a.column) for a in deleted)
     for o in opened:
         if o.same is None or not o.attributes.isdisjoint(wanted):
             _reorder_neighbours(model, o, wanted)
@@ -167,9 +168,9 @@ def _reorder_neighbours(model: CostModel, o: _Open, wanted: set[tuple[int, str]]
         if len({m.shape for m, _ in o.trees}) == len(o.trees):
             members = sorted((m for m, _ in o.trees), key=lambda m: m.shape.text)
             roots = {m.shape: root for m, root in o.trees}
-            found = ordered(model, members, roots)
-            if o.same is None or found.cost < o.same.cost * (1 - TOLERANCE):
-                o.trees, o.same = list(found.trees), found
+            reordered = ordered(model, members, roots)
+            if o.same is None or reordered.cost < o.same.cost * (1 - TOLERANCE):
+                o.trees, o.same = list(reordered.trees), reordered
         return
     near = []
     for i, (member, _) in enumerate(o.trees):

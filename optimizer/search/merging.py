@@ -105,7 +105,7 @@ def _round(
             held[a][0].extend(held[b][0])
             del held[b]
             home[b] = a
-    done = [(_one(model, found) if len(found) > 1 else found[0], g) for found, g in held.values()]
+    done = [(_one(model, parts) if len(parts) > 1 else parts[0], g) for parts, g in held.values()]
     done.sort(key=lambda d: d[0].uids)
     return [c for c, _ in done], [g for _, g in done]
 
@@ -138,9 +138,9 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
         own_joins: dict[int, None] = {}
         for member, root in c.trees:
             own = dict(zip(member.shape.leaves, member.bits, strict=True))
-            bits = tuple(own[leaf] for leaf in joins[root].leaves)
+            bits = tuple(own[leaf] for leaf in model.shapes.leaves(root))
             sinks.setdefault(root, []).append((i, bits, member.seconds))
-            for number in joins[root].subtree:
+            for number in model.shapes.subtree(root):
                 own_joins[number] = None
                 for index in joins[number].indexes:
                     own_indexes[index] = None
@@ -177,7 +177,7 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
 
 def _expanded(model: CostModel, root: int, uses: Sequence[tuple[int, tuple[int, ...], float]]) -> Matrix:
     """The additional cost of materialization when two sinks of the same join become one."""
-    leaves = model.shapes.joins[root].leaves
+    leaves = model.shapes.leaves(root)
     seconds = np.array([s for _, _, s in uses])
     alone, unions = [], []
     for k, leaf in enumerate(leaves):

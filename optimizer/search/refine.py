@@ -7,8 +7,8 @@ with it somewhere else, with orders adapted to the move; the best place is taken
 Every step lowers the cost, so it ends; `rounds` bounds the work. A step costs one ordering per candidate group, so
 it is meant for small plans and for the few groups that an incremental step touches.
 
-`never_above_unshared` is the last word of every full optimization, and about the small groups that an incremental step
-touches: a group that costs more than its queries one by one is dissolved.
+`never_above_unshared` is the last step of every full optimization, and of an incremental one for the small groups that
+it touched: a group that costs more than its queries one by one is dissolved.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Alone:
         self._known: dict[str, Cluster] = {}
 
     def __call__(self, uid: str) -> Cluster:
-        found = self._known.get(uid)
-        if found is None:
-            found = self._known[uid] = ordered(self._model, [self._singles[uid]])
-        return found
+        by_itself = self._known.get(uid)
+        if by_itself is None:
+            by_itself = self._known[uid] = ordered(self._model, [self._singles[uid]])
+        return by_itself
 
     def at_least(self, uid: str) -> float:
         """What no order can save: an index per leaf, a fixed cost per join, the materialization. Much faster to get."""
@@ -44,11 +44,13 @@ class Alone:
         card = model.cardinalities
         pairs = zip(single.shape.leaves, single.bits, strict=True)
         fractions = [(leaf, card.fraction(leaf, bits)) for leaf, bits in pairs]
-        cost = sum(model.index(leaf, f) for leaf, f in fractions) + (len(fractions) - 1) * model.weights.fixed
+        joins = len(fractions) - 1
+        indexes = sum(model.index(leaf, f) for leaf, f in fractions) if joins else 0.0
+        cost = indexes + joins * model.weights.fixed
         results = math.prod(card.rate(leaf) * f for leaf, f in fractions) * card.selectivity(
             frozenset(single.shape.edges)
         )
-        return float(cost + model.weights.materialization * results * single.seconds ** (len(fractions) - 1))
+        return float(cost + model.weights.materialization * results * single.seconds**joins)
 
 
 def refine(
@@ -66,10 +68,10 @@ def refine(
 
     def with_members(uids: Iterable[str], roots: Mapping[Shape, int]) -> Cluster:
         key = tuple(sorted(uids))
-        found = known.get(key)
-        if found is None:
-            found = known[key] = ordered(model, members_of(singles, key), roots)
-        return found
+        group = known.get(key)
+        if group is None:
+            group = known[key] = ordered(model, members_of(singles, key), roots)
+        return group
 
     for _ in range(rounds):
         moved = False

@@ -1,6 +1,6 @@
 """What the runtime measured, smoothed: rates, query-set samples, distinct keys, join selectivities, times.
 
-`EpochStatistics` is the report of one epoch, a frozen value. `StatisticsModel` is the only memory of it: a plain
+`EpochObservation` is the report of one epoch, a frozen value. `StatisticsModel` keeps what follows from all reports: a
 mutable object with one owner, which calls `observe` once per epoch. There is no clock in here; a report says when it
 was made.
 
@@ -19,7 +19,7 @@ The model can be copied and written as JSON, and gives the same answers after th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ GUESSED_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStatistics:
+class StreamObservation:
     """Tuples accepted on a stream, and the seconds over which they arrived."""
 
     tuples: int
@@ -40,7 +40,7 @@ class StreamStatistics:
 
 
 @dataclass(frozen=True)
-class EpochStatistics:
+class EpochObservation:
     """One epoch's report. Everything but `at` may be missing.
 
     - `at`: seconds on the caller's clock, never going back.
@@ -51,7 +51,7 @@ class EpochStatistics:
     """
 
     at: float
-    streams: Mapping[str, StreamStatistics] = field(default_factory=dict)
+    streams: Mapping[str, StreamObservation] = field(default_factory=dict)
     samples: Mapping[Leaf, QuerySetSample] = field(default_factory=dict)
     keys: Mapping[tuple[Leaf, tuple[str, ...]], float] = field(default_factory=dict)
     outputs: Mapping[str, float] = field(default_factory=dict)
@@ -59,23 +59,23 @@ class EpochStatistics:
     latency_s: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Smoothed:
+    """A smoothed number, how much it can be trusted (0 to 1), and when it was reported last."""
+
     value: float
     confidence: float
     seen: float
 
-    def add(self, value: float, alpha: float, at: float) -> None:
-        self.value += alpha * (value - self.value)
-        self.confidence += alpha * (1 - self.confidence)
-        self.seen = at
+    def plus(self, value: float, alpha: float, at: float) -> Smoothed:
+        return Smoothed(self.value + alpha * (value - self.value), self.confidence + alpha * (1 - self.confidence), at)
 
 
 class StatisticsModel:
     """Mutable; owned by whoever feeds it.
 
-    Another thread may ask for rates, keys, columns and outputs meanwhile: each answer is one lookup of a value that is
-    replaced, never changed under it. Everything else belongs to the owner.
+    Another thread may read meanwhile: every report makes new tables of frozen values and puts them in the place of the
+    old ones, which nobody changes any more.
     """
 
     def __init__(self, alpha: float = 0.3, stale_s: float = 120.0) -> None:
@@ -88,48 +88,36 @@ class StatisticsModel:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def observe(self, report: EpochStatistics) -> None:
+    def observe(self, report: EpochObservation) -> None:
         self.version += 1
         self.at = max(self.at, report.at)
-        for stream, s in report.streams.items():
-            if s.seconds > 0:
-                self._put(("rate", stream), s.tuples / s.seconds)
-                self._put(("tuples", stream), float(s.tuples))
-        for (leaf, columns), distinct in report.keys.items():
-            self._put(("keys", str(leaf), *columns), float(distinct))
-        for name, rows in report.outputs.items():
-            self._put(("output", name), float(rows))
-        for (stage, partition), seconds in report.stage_seconds.items():
-            self._put(("seconds", stage, str(partition)), seconds)
-        for uid, seconds in report.latency_s.items():
-            self._put(("latency", uid), seconds)
+        self._take_in(_numbers(report))
+        samples = dict(self._samples)
         fresh = max(1, round(ROWS * self.alpha))
         for leaf, report_sample in report.samples.items():
-            known = self._samples.get(leaf)
+            known = samples.get(leaf)
             before = known[1] if known else Sample()
-            self._samples[leaf] = (self.at, before.pushed(report_sample, fresh))
-        self._forget()
+            samples[leaf] = (self.at, before.pushed(report_sample, fresh))
+        oldest = self.at - self.stale_s
+        self._values = {k: v for k, v in self._values.items() if v.seen >= oldest}
+        self._samples = {leaf: s for leaf, s in samples.items() if s[0] >= oldest}
 
-    def learn_ratio(self, key: str, ratio: float) -> None:
-        """Observed / estimated output of the join of two leaves on `key`, relative to the uncorrected estimate.
+    def learn_ratios(self, ratios: Iterable[tuple[str, float]]) -> None:
+        """Per join key of two leaves: observed / estimated output, relative to the uncorrected estimate.
 
         Smoothed as a logarithm, because twice too many and half as many are equally wrong.
         """
-        self._put(("ratio", key), math.log(min(max(ratio, 1e-6), 1e6)))
+        self._take_in((("ratio", key), math.log(min(max(ratio, 1e-6), 1e6))) for key, ratio in ratios)
 
-    def _put(self, key: tuple[str, ...], value: float) -> None:
-        if not math.isfinite(value):
-            return
-        known = self._values.get(key)
-        if known is None:
-            self._values[key] = Smoothed(value, self.alpha, self.at)
-        else:
-            known.add(value, self.alpha, self.at)
-
-    def _forget(self) -> None:
-        oldest = self.at - self.stale_s
-        self._values = {k: v for k, v in self._values.items() if v.seen >= oldest}
-        self._samples = {leaf: s for leaf, s in self._samples.items() if s[0] >= oldest}
+    def _take_in(self, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
+        values = dict(self._values)
+        for key, value in numbers:
+            if math.isfinite(value):
+                known = values.get(key)
+                values[key] = (
+                    Smoothed(value, self.alpha, self.at) if known is None else known.plus(value, self.alpha, self.at)
+                )
+        self._values = values
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -144,9 +132,9 @@ class StatisticsModel:
         independent, and never more keys than tuples).
         """
         for at in (leaf, Leaf(leaf.stream)):
-            found = self._values.get(("keys", str(at), *columns))
-            if found is not None:
-                return max(1.0, found.value)
+            counted = self._values.get(("keys", str(at), *columns))
+            if counted is not None:
+                return max(1.0, counted.value)
         if len(columns) == 1:
             return DEFAULT_KEYS
         product = math.prod(self.distinct_keys(leaf, (c,)) for c in columns)
@@ -161,24 +149,24 @@ class StatisticsModel:
 
     def output(self, node: str) -> float | None:
         """Observed combinations per epoch of a node of the running plan."""
-        found = self._values.get(("output", node))
-        return None if found is None else found.value
+        smoothed = self._values.get(("output", node))
+        return None if smoothed is None else smoothed.value
 
     def latency(self, uid: str) -> float | None:
-        found = self._values.get(("latency", uid))
-        return None if found is None else found.value
+        smoothed = self._values.get(("latency", uid))
+        return None if smoothed is None else smoothed.value
 
     def stage_seconds(self, stage: str) -> Mapping[int, float]:
         return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
 
     def rows(self, leaf: Leaf) -> int:
-        found = self._samples.get(leaf)
-        return found[1].rows if found else GUESSED_ROWS
+        sample = self._samples.get(leaf)
+        return sample[1].rows if sample else GUESSED_ROWS
 
     def columns(self, leaf: Leaf) -> tuple[Mapping[str, int], int]:
         """The sampled bits of the queries on a leaf by uid, and the number of rows; not to be kept."""
-        found = self._samples.get(leaf)
-        return (found[1].columns, found[1].rows) if found else ({}, GUESSED_ROWS)
+        sample = self._samples.get(leaf)
+        return (sample[1].columns, sample[1].rows) if sample else ({}, GUESSED_ROWS)
 
     def column(self, leaf: Leaf, uid: str, selection: str) -> int:
         """The bits of one query on a leaf; without a sample a guess with the default selectivity."""
@@ -193,8 +181,8 @@ class StatisticsModel:
         return sum(rates) / len(rates) if rates else 0.0
 
     def _get(self, key: tuple[str, ...], default: float) -> float:
-        found = self._values.get(key)
-        return default if found is None else found.value
+        smoothed = self._values.get(key)
+        return default if smoothed is None else smoothed.value
 
     # -- copies --------------------------------------------------------------------------------------------------
 
@@ -223,3 +211,19 @@ class StatisticsModel:
         for stream, occurrence, seen, sample in data["samples"]:
             model._samples[Leaf(stream, occurrence)] = (seen, Sample.from_json(sample))
         return model
+
+
+def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Everything in a report that is one number, with its name in the model."""
+    for stream, s in report.streams.items():
+        if s.seconds > 0:
+            yield ("rate", stream), s.tuples / s.seconds
+            yield ("tuples", stream), float(s.tuples)
+    for (leaf, columns), distinct in report.keys.items():
+        yield ("keys", str(leaf), *columns), float(distinct)
+    for name, rows in report.outputs.items():
+        yield ("output", name), float(rows)
+    for (stage, partition), seconds in report.stage_seconds.items():
+        yield ("seconds", stage, str(partition)), seconds
+    for uid, seconds in report.latency_s.items():
+        yield ("latency", uid), seconds

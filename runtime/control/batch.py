@@ -1,12 +1,21 @@
-"""One query batch being decided: controls in their order, at most one changelog for all of them."""
+"""One query batch being decided: controls in their order, at most one changelog for all of them.
+
+Nothing outside changes while a batch is decided. The plan, who runs, and what the optimizer remembers are working
+copies that move on control by control; a control that is refused leaves them as they were. What they have become is the
+decision, a frozen value.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
 from optimizer.model import changelog
 from optimizer.model.plan import Plan, RunningQuery, uid_of
+from optimizer.optimize import Proposal
+from optimizer.policy.memory import Memory
 from optimizer.search import forced
 from runtime.api import (
     Control,
@@ -25,8 +34,28 @@ if TYPE_CHECKING:
     from runtime.control.coordinator import Coordinator
 
 
+Outcome = str | AJoinError | None
+"""Of one control: the uid of the query that was created or deleted, why it was refused, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDecision:
+    """What a batch comes to. Nothing of it is true yet.
+
+    - `event`: what to log and handle; None when the batch changes neither the plan nor who runs.
+    - `outcomes`: one per control, in their order.
+    - `memory`: what the planner remembers from now on, if the event could be logged.
+    - `proposal`: what the optimizer found, if the batch asked it; of several the last.
+    """
+
+    event: BatchApplied | None
+    outcomes: tuple[Outcome, ...]
+    memory: Memory
+    proposal: Proposal | None
+
+
 class Batch:
-    """A batch being decided: a working copy of the plan and of who runs, thrown away if nothing comes of it."""
+    """The working copies of one decision, thrown away with it."""
 
     def __init__(self, coordinator: Coordinator, state: State) -> None:
         self.coordinator, self.state = coordinator, state
@@ -35,8 +64,22 @@ class Batch:
         self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
+        self.memory: Memory = coordinator.planner.memory
+        self.proposal: Proposal | None = None
 
-    def apply(self, control: Control) -> str | None:
+    def decide(self, controls: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
+        outcomes = tuple(self._outcome(control) for control in controls)
+        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal)
+
+    def _outcome(self, control: Control | AJoinError) -> Outcome:
+        if isinstance(control, AJoinError):
+            return control
+        try:
+            return self._apply(control)
+        except AJoinError as refused:
+            return refused
+
+    def _apply(self, control: Control) -> str | None:
         match control:
             case CreateQuery(id, _, _):
                 return self._create(control)
@@ -53,10 +96,7 @@ class Batch:
             case SplitPartition(partition, ways):
                 self.plan = forced.split(self.plan, partition, ways)
             case Optimize(mode, force, rescale):
-                planner = self.coordinator.planner
-                self.plan = planner.optimize(self.plan, self.running, mode, force=force).plan
-                if rescale:
-                    self.plan, _ = planner.rescale(self.plan, self.coordinator.cores)
+                self._optimize(mode, force, rescale)
         return None
 
     def _uid(self, id: str) -> str:
@@ -80,9 +120,9 @@ class Batch:
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
         uid = uid_of(control.id, self.state.serial + len(self.added) + 1)
         rq = RunningQuery(uid, control.id, control.query, active_from)
-        plan = self.coordinator.planner.create_delete(self.plan, self.running, [rq], ())
-        self._admit(rq, plan)
-        self.plan = plan
+        step = self.coordinator.planner.create_delete(self.plan, self.running, [rq], (), self.memory)
+        self._admit(rq, step.plan)
+        self.plan, self.memory = step.plan, step.memory
         self.running[uid], self.names[control.id] = rq, uid
         self.added[uid] = QueryAdded(query=rq, sinks=control.sinks)
         return uid
@@ -102,12 +142,21 @@ class Batch:
 
     def _delete(self, id: str) -> str:
         uid = self._uid(id)
-        self.plan = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid])
+        step = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid], self.memory)
+        self.plan, self.memory = step.plan, step.memory
         self.ended.append(QueryEnded(uid=uid, active_until=self.coordinator.watermark(self.running[uid])))
         del self.running[uid], self.names[id]
         return uid
 
-    def event(self, now_ms: int) -> BatchApplied | None:
+    def _optimize(self, mode: str, force: bool, rescale: bool) -> None:
+        planner = self.coordinator.planner
+        proposal = planner.optimize(self.plan, self.running, mode, self.memory, force=force)
+        self.plan, self.memory, self.proposal = proposal.plan, proposal.memory, proposal
+        if rescale:
+            rescaling = planner.rescale(self.plan, self.coordinator.cores, self.memory)
+            self.plan, self.memory = rescaling.plan, rescaling.memory
+
+    def _event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)
         if plan == self.state.plan and not self.added:
             return None

@@ -24,9 +24,8 @@ from optimizer.model.types import StreamSchema
 from runtime.api import Control
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
-from runtime.control.batch import Batch
+from runtime.control.batch import Batch, BatchDecision
 from runtime.control.events import (
-    BatchApplied,
     EpochPlanned,
     Event,
     RaisedWatermark,
@@ -77,22 +76,11 @@ class Coordinator:
             )
         return StreamDeleted(name=name)
 
-    def decide_batch(
-        self, batch: Sequence[Control], now_ms: int
-    ) -> tuple[BatchApplied | None, list[str | AJoinError | None]]:
-        """At most one changelog for the whole batch. Outcomes: the uid of a created or deleted query, None, or the
-        error.
-
-        Controls act in their order; one that is refused changes nothing.
+    def decide_batch(self, batch: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
+        """At most one changelog for the whole batch. Controls act in their order; one that is refused changes nothing,
+        and a refusal in the batch is its own outcome.
         """
-        work = Batch(self, self.state)
-        outcomes: list[str | AJoinError | None] = []
-        for control in batch:
-            try:
-                outcomes.append(work.apply(control))
-            except AJoinError as e:
-                outcomes.append(e)
-        return work.event(now_ms), outcomes
+        return Batch(self, self.state).decide(batch, now_ms)
 
     def decide_epoch(self, ends: Mapping[str, Position], raised: Mapping[str, int], now_ms: int) -> EpochPlanned:
         s = self.state

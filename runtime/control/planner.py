@@ -3,27 +3,28 @@
 Everything here may be lost in a crash: plans live in the log, and statistics come back with the next epochs. So the
 planner is not part of the coordinator's state, and nothing it remembers decides what a query returns.
 
-Three ways to share (`sharing`): `cost` is the paper's optimizer. `off` gives every query a group, a scan and indexes
-of its own, and `astream` puts everything into one group and opens joined lists at once, as the predecessor of AJoin
-did; both exist to be measured against, and neither is ever re-optimized.
+Asking for a plan changes nothing: what the optimizer wants to remember comes back beside the plan. The engine sets
+`memory` when the plan is in the log, or when there was nothing to log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast, get_args
 
 import numpy as np
 
 from optimizer.errors import InvalidRequest
 from optimizer.model.plan import Leaf, Plan, RunningQuery
-from optimizer.optimize import CostBasedOptimizer, OptimizerConfig, Proposal
-from optimizer.policy.scaling import Decision, Load
+from optimizer.optimize import CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling, Step
+from optimizer.policy.memory import Memory
+from optimizer.policy.scaling import Load
 from optimizer.search.estimate import Estimate
 from optimizer.search.forced import force_groups
-from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
-from runtime.execution.sharing import SharingName
+from runtime.execution.sharing import SHARING, Sharing
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
 
@@ -31,12 +32,11 @@ from runtime.operators.source import SourceReport
 class Planner:
     """Owned by the engine's thread."""
 
-    def __init__(self, sharing: SharingName = "cost", config: OptimizerConfig | None = None) -> None:
+    def __init__(self, sharing: Sharing = SHARING["cost"], config: OptimizerConfig | None = None) -> None:
         self.sharing = sharing
         self.optimizer = CostBasedOptimizer(config)
         self.statistics = StatisticsModel()
-        self.proposed: Proposal | None = None
-        """The latest one that was no dry run."""
+        self.memory = Memory()
         self._busy: dict[int, float] = {}
         self._epoch_seconds = 0.0
         self._at: float | None = None
@@ -50,47 +50,38 @@ class Planner:
         queries: Mapping[str, RunningQuery],
         created: Sequence[RunningQuery],
         deleted: Sequence[str],
-    ) -> Plan:
+        memory: Memory,
+    ) -> Step:
         """The plan after creations and deletions, without looking at cost (the paper's step 1)."""
-        new = self.optimizer.create_delete(plan, queries, created, deleted, self.statistics)
-        if self.sharing == "cost" or not created:
-            return new
+        step = self.optimizer.create_delete(plan, created, deleted, memory)
+        if self.sharing.optimized or not created:
+            return step
         groups = {rq.uid: 0 for rq in created}
-        if self.sharing == "off":
-            free = (g for g in range(len(new.placements) + len(created) + 1) if g not in plan.groups)
+        if self.sharing.own_groups:
+            free = (g for g in range(len(step.plan.placements) + len(created) + 1) if g not in plan.groups)
             groups = {rq.uid: next(free) for rq in created}
         known = {rq.uid: rq for rq in created} | dict(queries)
-        moved = force_groups(new, known, groups)
-        return replace(moved, version=new.version)
+        moved = force_groups(step.plan, known, groups)
+        return replace(step, plan=replace(moved, version=step.plan.version))
 
-    def optimize(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, *, force: bool) -> Proposal:
-        self.proposed = self._propose(plan, queries, mode, force=force, dry_run=False)
-        return self.proposed
-
-    def dry_run(self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str) -> Proposal:
-        """What `optimize` would propose now; nothing is remembered."""
-        return self._propose(plan, queries, mode, force=False, dry_run=True)
-
-    def _propose(
-        self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, *, force: bool, dry_run: bool
+    def optimize(
+        self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, memory: Memory, *, force: bool
     ) -> Proposal:
-        if self.sharing != "cost":
-            reason = f"sharing is {self.sharing!r}: plans are never optimized"
-            return Proposal(plan, 0.0, 0.0, 0.0, (reason,), False, plan, "full")
-        if mode == "full":
-            return self.optimizer.optimize(plan, queries, self.statistics, "full", force, dry_run)
-        if mode == "incremental":
-            return self.optimizer.optimize(plan, queries, self.statistics, "incremental", force, dry_run)
-        raise InvalidRequest(
-            f"there is no optimization mode {mode!r}", reason="INVALID_MODE", hint="use full or incremental"
-        )
+        if not self.sharing.optimized:
+            reason = f"sharing is {self.sharing.name!r}: plans are never optimized"
+            return Proposal(plan, 0.0, 0.0, 0.0, (reason,), False, plan, "full", memory)
+        if mode not in get_args(Mode):
+            raise InvalidRequest(
+                f"there is no optimization mode {mode!r}", reason="INVALID_MODE", hint="use full or incremental"
+            )
+        return self.optimizer.optimize(plan, queries, self.statistics, memory, cast(Mode, mode), force)
 
-    def rescale(self, plan: Plan, cores: int) -> tuple[Plan, Decision]:
+    def rescale(self, plan: Plan, cores: int, memory: Memory) -> Rescaling:
         """The partition function that the last epochs' load asks for."""
         seconds = max(self._epoch_seconds, 1e-9)
         latency = {p.uid: self.statistics.latency(p.uid) or 0.0 for p in plan.placements}
         load = Load({p: busy / seconds for p, busy in self._busy.items()}, cores, latency)
-        return self.optimizer.rescale(plan, load)
+        return self.optimizer.rescale(plan, load, memory)
 
     def estimate(self, plan: Plan, queries: Mapping[str, RunningQuery]) -> Estimate:
         return self.optimizer.estimate(plan, queries, self.statistics)
@@ -114,7 +105,7 @@ class Planner:
         period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
         self._at = at
         report = _report(plan, sources, joins, busy, at, period, seconds)
-        self._observed = {name: found / period for name, found in report.outputs.items()}
+        self._observed = {name: combinations / period for name, combinations in report.outputs.items()}
         self.optimizer.observe(self.statistics, report, plan, queries)
 
     def observed(self) -> Mapping[str, float]:
@@ -130,7 +121,7 @@ def _report(
     at: float,
     period: float,
     seconds: float,
-) -> EpochStatistics:
+) -> EpochObservation:
     """`period`: the time over which the epoch's tuples arrived; `seconds`: how long they took."""
     tuples: dict[str, int] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], float] = {}
@@ -142,9 +133,9 @@ def _report(
     for j in joins:
         for node, count in j.matches.items():
             outputs[node] = outputs.get(node, 0.0) + count
-    return EpochStatistics(
+    return EpochObservation(
         at,
-        {stream: StreamStatistics(count, period) for stream, count in tuples.items()},
+        {stream: StreamObservation(count, period) for stream, count in tuples.items()},
         _samples(plan, sources),
         distinct,
         outputs,

@@ -15,6 +15,7 @@ from runtime.api import Control, CreateQuery, Optimization, Optimize, QueryInfo,
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
 from runtime.connectors.registry import check_sink, check_source
+from runtime.control.batch import BatchDecision
 from runtime.crashpoints import reach
 from runtime.engine.parts import Parts
 from runtime.engine.reads import EngineReads
@@ -51,39 +52,36 @@ class EngineControl:
         self._parts.coordinator.stream(stream)
         self._parts.sources.opened[stream].pushable(stream).append_file(path)
 
-    def apply(self, batch: Sequence[Control]) -> list[QueryInfo | AJoinError | None]:
-        """One query batch, at most one changelog. Each control gets its own outcome; a refused one changes nothing.
+    def apply(self, batch: Sequence[Control | AJoinError]) -> list[QueryInfo | AJoinError | None]:
+        """One query batch, at most one changelog. One outcome per item, at its place; a refused one changes nothing.
 
-        QueryInfo for create and delete, None for the others, or the error. When this returns, the changelog is on disk
-        and the next epoch runs with it.
+        QueryInfo for create and delete, None for other controls, or the error; what the caller has refused already
+        comes back as it is. When this returns, the changelog is on disk and the next epoch runs with it.
         """
-        refused: dict[int, AJoinError] = {}
-        for i, control in enumerate(batch):
-            try:
-                self._check(control)
-            except AJoinError as e:
-                refused[i] = e
-        rest = [c for i, c in enumerate(batch) if i not in refused]
+        outcomes = self._decide_and_record(batch).outcomes
+        state = self._parts.coordinator.state
+        return [self._reads.query_info(state, state.queries[o]) if isinstance(o, str) else o for o in outcomes]
+
+    def _decide_and_record(self, batch: Sequence[Control | AJoinError]) -> BatchDecision:
+        """Nothing that a decision says is true before its record is in the log, what the planner remembers included."""
         coordinator = self._parts.coordinator
         coordinator.cores = self._parts.exchange.cores
-        event, outcomes = coordinator.decide_batch(rest, self._parts.clock())
-        if event is not None:
-            self._parts.journal.record(event)
+        decision = coordinator.decide_batch([self._checked(item) for item in batch], self._parts.clock())
+        if decision.event is not None:
+            self._parts.journal.record(decision.event)
             reach("apply.recorded")
-        decided = iter(outcomes)
-        out: list[QueryInfo | AJoinError | None] = []
-        for i in range(len(batch)):
-            outcome = refused[i] if i in refused else next(decided)
-            if isinstance(outcome, str):
-                out.append(self._reads.query_info(coordinator.state, coordinator.state.queries[outcome]))
-            else:
-                out.append(outcome)
-        return out
+        self._parts.planner.memory = decision.memory
+        return decision
 
-    def _check(self, control: Control) -> None:
-        if isinstance(control, CreateQuery):
-            for sink in control.sinks:
-                check_sink(sink, allowed_roots=self._parts.config.allowed_roots)
+    def _checked(self, item: Control | AJoinError) -> Control | AJoinError:
+        """The item, or why its sinks cannot be."""
+        if isinstance(item, CreateQuery):
+            try:
+                for sink in item.sinks:
+                    check_sink(sink, allowed_roots=self._parts.config.allowed_roots)
+            except AJoinError as refused:
+                return refused
+        return item
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize because somebody asks: whatever is better is applied.
@@ -94,12 +92,12 @@ class EngineControl:
             proposal, changes = self._reads.propose(mode)
         else:
             before = self._reads.plan.version
-            (outcome,) = self.apply([Optimize(mode)])
+            decision = self._decide_and_record([Optimize(mode)])
+            (outcome,) = decision.outcomes
             if isinstance(outcome, AJoinError):
                 raise outcome
-            done = self._parts.planner.proposed
-            assert done is not None
-            proposal, changes = done, tuple(c for e in self._reads.plan_events(before) for c in e.changes)
+            assert decision.proposal is not None, "an accepted Optimize has a proposal"
+            proposal, changes = decision.proposal, tuple(c for e in self._reads.plan_events(before) for c in e.changes)
         return Optimization(
             self._reads.plan.version,
             changes,
@@ -108,6 +106,6 @@ class EngineControl:
             proposal.gain,
             proposal.reasons,
             proposal.mode,
-            proposal.applied,
-            proposal.would_apply,
+            applied=proposal.applied and not dry_run,
+            would_apply=proposal.applied and dry_run,
         )

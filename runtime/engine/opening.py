@@ -43,6 +43,7 @@ from runtime.engine.parts import Parts
 from runtime.engine.sources import Sources
 from runtime.exchange.registry import EXCHANGES
 from runtime.execution.executor import Executor
+from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
 from runtime.log.log import Log
@@ -125,7 +126,7 @@ def _durability(directory: Path, config: EngineConfig, instance: str) -> Durabil
 
 def _planner(config: EngineConfig) -> Planner:
     costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
-    return Planner(config.sharing, costs)
+    return Planner(SHARING[config.sharing], costs)
 
 
 def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
@@ -157,6 +158,6 @@ def _set_partitions(parts: Parts) -> None:
     """A new state directory begins with the partitions of the configuration; later they are part of the plan."""
     state = parts.coordinator.state
     if state.epoch == 0 and state.plan.version == 0 and state.plan.partitioning.count != parts.config.partitions:
-        event, _ = parts.coordinator.decide_batch([ScaleTo(parts.config.partitions)], parts.clock())
-        if event is not None:
-            parts.journal.record(event)
+        decision = parts.coordinator.decide_batch([ScaleTo(parts.config.partitions)], parts.clock())
+        if decision.event is not None:
+            parts.journal.record(decision.event)

@@ -144,9 +144,12 @@ class EngineReads:
         yield from self._parts.results.epoch(epoch, self.state.segments.get(epoch, ()))
 
     def propose(self, mode: str) -> tuple[Proposal, tuple[str, ...]]:
-        """A dry run of the optimizer: what it would do now, and the changelog that would lead there."""
-        s = self.state
-        proposal = self._parts.planner.dry_run(s.plan, s.running, mode)
+        """A dry run of the optimizer: what it would do by itself now, and the changelog that would lead there.
+
+        What it wants to remember is thrown away, so nothing changes.
+        """
+        s, planner = self.state, self._parts.planner
+        proposal = planner.optimize(s.plan, s.running, mode, planner.memory, force=False)
         names = {uid: r.query.id for uid, r in s.queries.items()}
         log = changelog.diff(s.plan, proposal.candidate)
         savings = self._parts.coordinator.savings(proposal.candidate, s.running)

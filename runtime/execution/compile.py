@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from optimizer.model import expressions as ex
-from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode, join_nodes
+from optimizer.model.graphs import join_levels
+from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
 from optimizer.model.query import ROWS
 from optimizer.model.types import StreamSchema
 from optimizer.model.windows import Window
@@ -50,9 +51,10 @@ def compile_plan(
         stream: _source(stream, plan, queries, schemas[stream])
         for stream in sorted({n.leaf.stream for n in plan.sources} & schemas.keys())
     }
-    joins = [_join(node, users, plan, queries, exposed, uses) for node, users in plan.nodes.items()]
-    depths = sorted({j.depth for j in joins})
-    levels = tuple(tuple(j for j in joins if j.depth == d) for d in depths)
+    levels = tuple(
+        tuple(_join(node, plan.nodes[node], plan, queries, exposed, uses) for node in level)
+        for level in join_levels(plan)
+    )
     return Physical(plan.version, sources, levels, uses)
 
 
@@ -166,7 +168,7 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
     leaves = tuple((s.alias, rq.leaf_of(s.alias)) for s in rq.query.sources)
     alias_of = {leaf: alias for alias, leaf in leaves}
     checks: list[ex.Expr] = []
-    for node in join_nodes(placement.root):
+    for node in placement.root.joins:
         if not exact(tuple(k.type for k in node.keys)):
             for k in node.keys:
                 equal = next(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from optimizer.model.plan import Plan, RunningQuery
-from optimizer.statistics.model import EpochStatistics, StreamStatistics
+from optimizer.statistics.model import EpochObservation, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
 from runtime.control.planner import Planner
 from tests.lives.engine import differences
@@ -18,7 +18,7 @@ from tests.lives.life import make_life
 from tests.lives.runner import describe
 
 
-def invented(rng: Random, plan: Plan, at: float) -> EpochStatistics:
+def invented(rng: Random, plan: Plan, at: float) -> EpochObservation:
     """Rates, selectivities, key counts and outputs that have nothing to do with the data."""
     noise = np.random.default_rng(rng.getrandbits(32))
     samples = {}
@@ -26,14 +26,14 @@ def invented(rng: Random, plan: Plan, at: float) -> EpochStatistics:
         uids = tuple(p.uid for p in plan.placements if leaf in p.root.leaves)
         share = noise.random(len(uids))
         samples[leaf] = QuerySetSample(uids, noise.random((64, len(uids))) < share)
-    streams = {leaf.stream: StreamStatistics(rng.randint(1, 10**6), rng.uniform(0.01, 10)) for leaf in samples}
+    streams = {leaf.stream: StreamObservation(rng.randint(1, 10**6), rng.uniform(0.01, 10)) for leaf in samples}
     keys = {}
     for node in plan.nodes:
         for part in node.keys:
             for a in (part.left, part.right):
                 keys[(a.leaf, (a.column,))] = float(rng.randint(1, 10**6))
     outputs = {n.name: float(rng.randint(0, 10**7)) for n in plan.nodes}
-    return EpochStatistics(at, streams, samples, keys, outputs)
+    return EpochObservation(at, streams, samples, keys, outputs)
 
 
 def optimized_all_the_time(rng: Random, life: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

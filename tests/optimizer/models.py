@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from optimizer.cost.cardinality import Cardinalities
 from optimizer.cost.model import CostModel, Member, Weights
 from optimizer.cost.shapes import Shapes
-from optimizer.model.plan import Leaf, RunningQuery
-from optimizer.statistics.model import EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.model.plan import Leaf, Plan, RunningQuery
+from optimizer.optimize import CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling
+from optimizer.policy.memory import Memory
+from optimizer.policy.scaling import Load
+from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
+
+
+class Accepting:
+    """An optimizer whose every answer comes true at once, with what it then remembers."""
+
+    def __init__(self, config: OptimizerConfig | None = None) -> None:
+        self.optimizer = CostBasedOptimizer(config)
+        self.observe, self.estimate = self.optimizer.observe, self.optimizer.estimate
+        self.memory = Memory()
+
+    def create_delete(self, plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str]) -> Plan:
+        step = self.optimizer.create_delete(plan, created, deleted, self.memory)
+        self.memory = step.memory
+        return step.plan
+
+    def optimize(
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        stats: StatisticsModel,
+        mode: Mode = "incremental",
+        force: bool = False,
+    ) -> Proposal:
+        proposal = self.dry_run(plan, queries, stats, mode, force)
+        self.memory = proposal.memory
+        return proposal
+
+    def dry_run(
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        stats: StatisticsModel,
+        mode: Mode = "incremental",
+        force: bool = False,
+    ) -> Proposal:
+        return self.optimizer.optimize(plan, queries, stats, self.memory, mode, force)
+
+    def rescale(self, plan: Plan, load: Load) -> Rescaling:
+        rescaling = self.optimizer.rescale(plan, load, self.memory)
+        self.memory = rescaling.memory
+        return rescaling
 
 
 def search_space(
@@ -35,16 +79,16 @@ def report(
     wants: Mapping[str, Mapping[str, str]] | None = None,
     keys: Mapping[str, float] | None = None,
     at: float = 1.0,
-) -> EpochStatistics:
+) -> EpochObservation:
     """`wants["V"]["q1"] = "110"` says that q1 takes the first two of three sampled tuples of V; `keys["V.vID"] = 5`."""
     samples = {}
     for stream, columns in (wants or {}).items():
         uids = tuple(sorted(columns))
         bits = np.array([[c == "1" for c in columns[u]] for u in uids]).T
         samples[Leaf(stream)] = QuerySetSample(uids, bits)
-    return EpochStatistics(
+    return EpochObservation(
         at=at,
-        streams={s: StreamStatistics(r, 1.0) for s, r in rates.items()},
+        streams={s: StreamObservation(r, 1.0) for s, r in rates.items()},
         samples=samples,
         keys={(Leaf(k.split(".")[0]), (k.split(".")[1],)): v for k, v in (keys or {}).items()},
     )

@@ -250,7 +250,7 @@ def test_a_shared_join_is_written_once_and_read_as_one_object() -> None:
         (("version",), True),
         (("placements", 0, "uid"), 7),
         (("placements", 0, "root"), 99),
-        (("placements", 0, "root"), 0),
+        (("placements", 0, "root"), -1),
         (("placements", 0, "extra"), 1),
         (("placements",), {}),
         (("placements", 0), []),

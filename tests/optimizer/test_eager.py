@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from optimizer.errors import InternalError
 from optimizer.model.invariants import validate_plan
-from optimizer.model.plan import JoinNode, Plan, RunningQuery, changelog_set, join_nodes
+from optimizer.model.plan import JoinNode, Plan, RunningQuery, changelog_set
 from optimizer.model.trees import leaves_of, order_of, tree_from_order
 from optimizer.search.eager import create_delete, place, without
 from tests.builders import join_query, q1, q2, q3, running, running_queries
@@ -192,7 +192,7 @@ def computes(rq: RunningQuery, node: JoinNode) -> bool:
     }
     if not set(node.leaves) <= set(leaf.values()):
         return False
-    for n in join_nodes(node):
+    for n in node.joins:
         checked = {frozenset({(k.left.leaf, k.left.column), (k.right.leaf, k.right.column)}) for k in n.keys}
         across = {
             ends
@@ -211,7 +211,7 @@ def test_the_first_common_subquery_is_really_the_largest(queries: list[RunningQu
     *others, rq = queries
     plan = create_delete(Plan(), others, ())
     placed = place(plan, rq)
-    mine = set(join_nodes(placed.root))
+    mine = set(placed.root.joins)
 
     best = max((len(n.leaves) for n in mine if n in plan.nodes), default=0)
     possible = [len(n.leaves) for n in plan.nodes if computes(rq, n)]

@@ -13,13 +13,12 @@ from __future__ import annotations
 import pytest
 
 from optimizer.model.plan import Plan
-from optimizer.optimize import CostBasedOptimizer
 from optimizer.search.clusters import members_of
 from optimizer.search.full import optimize_fully
 from optimizer.search.ordering import iterate
 from optimizer.search.refine import Alone
 from tests.builders import join_query, running
-from tests.optimizer.models import search_space, statistics
+from tests.optimizer.models import Accepting, search_space, statistics
 
 VW, WC, CR = "V.vID = W.vID", "W.usrID = C.usrID", "C.usrID = R.usrID"
 
@@ -92,9 +91,9 @@ def test_figure_7b_second_group(space):
 
 
 def test_figure_7_final_plan():
-    optimizer = CostBasedOptimizer()
+    optimizer = Accepting()
     stats = statistics(RATES, WANTS, KEYS)
-    plan = optimizer.create_delete(Plan(), QUERIES, list(QUERIES.values()), [], stats)
+    plan = optimizer.create_delete(Plan(), list(QUERIES.values()), [])
     plan = optimizer.optimize(plan, QUERIES, stats, "full", force=True).plan
     groups = [tuple(sorted(p.uid for p in members)) for members in plan.groups.values()]
     assert sorted(groups) == [("Q1", "Q2", "Q3"), ("Q4", "Q6"), ("Q5",)]

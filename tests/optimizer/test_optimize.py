@@ -14,18 +14,19 @@ from optimizer.cost.model import Weights
 from optimizer.model.changelog import apply, diff
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import Plan
-from optimizer.optimize import CostBasedOptimizer, OptimizerConfig
+from optimizer.optimize import OptimizerConfig
 from optimizer.policy.hysteresis import HysteresisConfig
 from optimizer.statistics.model import StatisticsModel
 from tests.builders import running_queries
+from tests.optimizer.models import Accepting
 
 EAGER_TO_CHANGE = HysteresisConfig(min_gain=0.0, slow_epoch_s=0.0, confirmations=1, max_doublings=0)
 
 
 def started(world, rng, config=None):
-    optimizer = CostBasedOptimizer(config)
+    optimizer = Accepting(config)
     stats = world.statistics(rng)
-    plan = optimizer.create_delete(Plan(), world.queries, list(world.queries.values()), [], stats)
+    plan = optimizer.create_delete(Plan(), list(world.queries.values()), [])
     return optimizer, stats, plan
 
 
@@ -34,9 +35,9 @@ def started(world, rng, config=None):
 def test_every_plan_is_legal_and_one_version_up(queries, rng, mode):
     """Random queries (cycles, self-joins, composite keys), no statistics, random weights."""
     weights = Weights(*(rng.choice([0.0, 0.3, 1.0, 10.0]) for _ in range(5)))
-    optimizer = CostBasedOptimizer(OptimizerConfig(weights=weights))
+    optimizer = Accepting(OptimizerConfig(weights=weights))
     running = {q.uid: q for q in queries}
-    plan = optimizer.create_delete(Plan(), running, queries, [])
+    plan = optimizer.create_delete(Plan(), queries, [])
     proposal = optimizer.optimize(plan, running, StatisticsModel(), mode, force=True)
     validate_plan(proposal.plan, running)
     assert proposal.plan.by_uid.keys() == running.keys()
@@ -56,12 +57,11 @@ def test_a_life_of_random_batches_and_optimizations(seed):
     optimizer, stats, plan = started(world, rng, OptimizerConfig(hysteresis=EAGER_TO_CHANGE))
     for step in range(12):
         gone = rng.sample(sorted(world.queries), rng.randint(0, min(3, len(world.queries))))
-        known = dict(world.queries)
         new = [add_similar(world, rng, f"v{step}-{i}", 0.5, streams=5) for i in range(rng.randint(0, 4))]
         for uid in gone:
             world.remove(uid)
         before = plan
-        plan = optimizer.create_delete(plan, {**known, **world.queries}, new, gone, stats)
+        plan = optimizer.create_delete(plan, new, gone)
         assert plan.version == before.version + bool(new or gone)
         optimizer.observe(stats, world.report(rng, at=2.0 + step), plan, world.queries)
         proposal = optimizer.optimize(
@@ -81,7 +81,7 @@ def test_same_inputs_same_plans_whatever_the_optimizer_saw_before():
         if warm:
             other = similar_world(random.Random(9), 30, 0.5)
             optimizer.optimize(
-                optimizer.create_delete(Plan(), other.queries, list(other.queries.values()), []),
+                optimizer.create_delete(Plan(), list(other.queries.values()), []),
                 other.queries,
                 StatisticsModel(),
                 "full",
@@ -98,7 +98,7 @@ def test_replayed_statistics_give_the_same_plan():
     optimizer, stats, plan = started(world, rng)
     copied = StatisticsModel.from_json(json.loads(json.dumps(stats.to_json())))
     one = optimizer.optimize(plan, world.queries, stats, "full", force=True)
-    two = CostBasedOptimizer().optimize(plan, world.queries, copied, "full", force=True)
+    two = Accepting().optimize(plan, world.queries, copied, "full", force=True)
     assert one.plan == two.plan and one.cost_after == pytest.approx(two.cost_after)
 
 
@@ -112,7 +112,7 @@ def test_optimizing_the_result_again_changes_nothing():
 
 
 def test_an_empty_plan():
-    proposal = CostBasedOptimizer().optimize(Plan(), {}, StatisticsModel(), "full", force=True)
+    proposal = Accepting().optimize(Plan(), {}, StatisticsModel(), "full", force=True)
     assert not proposal.applied and proposal.plan == Plan()
 
 
@@ -130,7 +130,7 @@ def test_an_incremental_step_leaves_other_groups_alone():
     assert len(plan.groups) == 20
     r = (7 / 20, 8 / 20)
     new = world.add("w", ["S0", "S1", "S2"], [(0, "k0", 1, "k1"), (1, "k0", 2, "k1")], [r, r, r])
-    plan = optimizer.create_delete(plan, world.queries, [new], [], stats)
+    plan = optimizer.create_delete(plan, [new], [])
     optimizer.observe(stats, world.report(rng, at=2.0), plan, world.queries)
     proposal = optimizer.optimize(plan, world.queries, stats, "incremental", force=True)
     assert proposal.mode == "incremental"
@@ -148,7 +148,7 @@ def test_a_query_that_fits_nowhere_gets_its_own_group():
     optimizer, stats, plan = started(world, rng)
     plan = optimizer.optimize(plan, world.queries, stats, "full", force=True).plan
     new = world.add("w", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.5, 1.0)] * 2)
-    plan = optimizer.create_delete(plan, world.queries, [new], [], stats)
+    plan = optimizer.create_delete(plan, [new], [])
     assert plan.by_uid["w"].group == plan.by_uid["u0"].group  # eagerly shared, by shape
     optimizer.observe(stats, world.report(rng, at=2.0), plan, world.queries)
     proposal = optimizer.optimize(plan, world.queries, stats, "incremental", force=True)
@@ -163,7 +163,7 @@ def test_more_than_half_changed_makes_it_full():
     plan = optimizer.optimize(plan, world.queries, stats, "full", force=True).plan
     for batch, expected in ((5, "incremental"), (16, "full"), (1, "incremental")):
         new = [add_similar(world, rng, f"w{batch}-{i}", 0.5) for i in range(batch)]
-        plan = optimizer.create_delete(plan, world.queries, new, [], stats)
+        plan = optimizer.create_delete(plan, new, [])
         optimizer.observe(stats, world.report(rng, at=stats.at + 1), plan, world.queries)
         proposal = optimizer.optimize(plan, world.queries, stats, "incremental", force=True)
         assert proposal.mode == expected
@@ -193,9 +193,11 @@ def test_a_dry_run_shows_the_candidate_and_remembers_nothing():
     rng = random.Random(6)
     world = similar_world(rng, 30, 0.5)
     optimizer, stats, plan = started(world, rng)
+    before = optimizer.memory
     for _ in range(5):
-        dry = optimizer.optimize(plan, world.queries, stats, "full", dry_run=True)
-        assert not dry.applied and dry.plan is plan and dry.candidate != plan
+        dry = optimizer.dry_run(plan, world.queries, stats, "full")
+        assert dry.candidate != plan
+    assert optimizer.memory == before
     real = optimizer.optimize(plan, world.queries, stats, "full", force=True)
     assert real.plan == dry.candidate
 
@@ -206,19 +208,50 @@ def test_a_dry_run_foretells_what_hysteresis_will_decide():
     optimizer, stats, plan = started(world, rng)
     told = []
     for _ in range(4):
-        dry = optimizer.optimize(plan, world.queries, stats, "full", dry_run=True)
+        dry = optimizer.dry_run(plan, world.queries, stats, "full")
         real = optimizer.optimize(plan, world.queries, stats, "full")
-        assert not dry.applied and dry.would_apply == real.applied and dry.reasons == real.reasons
+        assert dry == real
         told.append(real.applied)
         plan = real.plan
     assert True in told and False in told
 
 
+def test_an_answer_that_is_not_accepted_was_never_given():
+    """The same calls with the same memory give the same answers, however often they were asked in between."""
+    rng = random.Random(6)
+    world = similar_world(rng, 30, 0.5)
+    optimizer, stats, plan = started(world, rng)
+    gone = plan.placements[3].uid
+    step = optimizer.optimizer.create_delete(plan, [], [gone], optimizer.memory)
+    proposal = optimizer.dry_run(plan, world.queries, stats, "full", force=True)
+    assert optimizer.optimizer.create_delete(plan, [], [gone], optimizer.memory) == step
+    assert optimizer.dry_run(plan, world.queries, stats, "full", force=True) == proposal
+    assert hash(step.memory) != hash(optimizer.memory) and step.memory.changes == optimizer.memory.changes + 1
+
+
+def test_a_query_that_comes_and_goes_unseen_leaves_only_a_count():
+    rng = random.Random(6)
+    world = similar_world(rng, 3, 0.5)
+    optimizer, stats, plan = started(world, rng)
+    plan = optimizer.optimize(plan, world.queries, stats, "full", force=True).plan
+    new = add_similar(world, rng, "w", 0.5)
+    plan = optimizer.create_delete(optimizer.create_delete(plan, [new], []), [], ["w"])
+    assert (optimizer.memory.created, optimizer.memory.deleted, optimizer.memory.changes) == (
+        frozenset(),
+        frozenset(),
+        2,
+    )
+    optimizer.create_delete(plan, [], [plan.placements[0].uid])
+    (gone,) = optimizer.memory.deleted
+    assert gone.uid == plan.placements[0].uid
+    assert gone.attributes == {a for k in plan.placements[0].root.equalities for a in (k.left, k.right)}
+
+
 def test_without_statistics_nothing_is_changed_unless_forced():
     rng = random.Random(6)
     world = similar_world(rng, 30, 0.5)
-    optimizer = CostBasedOptimizer()
-    plan = optimizer.create_delete(Plan(), world.queries, list(world.queries.values()), [])
+    optimizer = Accepting()
+    plan = optimizer.create_delete(Plan(), list(world.queries.values()), [])
     for _ in range(5):
         assert not optimizer.optimize(plan, world.queries, StatisticsModel(), "full").applied
 
@@ -245,10 +278,10 @@ def test_shares_of_the_queries_add_up_to_the_cost_of_the_plan():
     world = similar_world(rng, 50, 0.5)
     optimizer, stats, plan = started(world, rng)
     plan = optimizer.optimize(plan, world.queries, stats, "full", force=True).plan
-    found = optimizer.estimate(plan, world.queries, stats)
-    assert sum(found.shared.values()) == pytest.approx(found.cost)
-    assert found.cost < found.unshared
-    assert set(found.combinations) == {n.name for n in plan.nodes}
+    estimate = optimizer.estimate(plan, world.queries, stats)
+    assert sum(estimate.shared.values()) == pytest.approx(estimate.cost)
+    assert estimate.cost < estimate.unshared
+    assert set(estimate.combinations) == {n.name for n in plan.nodes}
 
 
 def test_a_new_query_is_judged_by_others_with_the_same_selection():
@@ -257,17 +290,17 @@ def test_a_new_query_is_judged_by_others_with_the_same_selection():
     world.add("old", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.0, 0.1), (0.0, 1.0)])
     optimizer, stats, plan = started(world, rng)
     new = world.add("new", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.0, 0.1), (0.0, 1.0)])
-    plan = optimizer.create_delete(plan, world.queries, [new], [], stats)
-    found = optimizer.estimate(plan, world.queries, stats)
-    assert found.alone["new"] == found.alone["old"]
-    assert found.shared["new"] == pytest.approx(found.alone["new"] / 2)
+    plan = optimizer.create_delete(plan, [new], [])
+    estimate = optimizer.estimate(plan, world.queries, stats)
+    assert estimate.alone["new"] == estimate.alone["old"]
+    assert estimate.shared["new"] == pytest.approx(estimate.alone["new"] / 2)
 
 
 def test_an_id_used_again_for_another_query_is_not_mistaken_for_the_old_one():
     rng = random.Random(1)
     world = similar_world(rng, 0, 1.0)
-    stats, optimizer = StatisticsModel(), CostBasedOptimizer()
+    stats, optimizer = StatisticsModel(), Accepting()
     for streams in (["S0", "S1"], ["S2", "S3"]):
         rq = world.add("again", streams, [(0, "k0", 1, "k1")], [(0.0, 1.0)] * 2)
-        plan = optimizer.create_delete(Plan(), {}, [rq], [])
+        plan = optimizer.create_delete(Plan(), [rq], [])
         assert optimizer.optimize(plan, {rq.uid: rq}, stats, "full", force=True).cost_before > 0

@@ -8,8 +8,8 @@ import pytest
 
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import FULL_RANGE, Partitioning, Plan
-from optimizer.optimize import CostBasedOptimizer
 from optimizer.policy.scaling import Load, Quiet, ScalingConfig, decide
+from tests.optimizer.models import Accepting
 
 CONFIG = ScalingConfig()
 TWO = Partitioning.even(2)
@@ -95,26 +95,28 @@ def test_splits_follow_their_partitions():
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_the_load_the_partition_function_stays_legal(seed):
     rng = random.Random(seed)
-    optimizer, plan = CostBasedOptimizer(), Plan(partitioning=Partitioning.even(rng.randint(1, 5)))
+    optimizer, plan = Accepting(), Plan(partitioning=Partitioning.even(rng.randint(1, 5)))
     for _ in range(60):
         shares = {p: rng.choice([0.0, 0.1, 0.5, 0.9, 1.5]) for p in range(plan.partitioning.count)}
         load = Load(shares, cores=rng.randint(1, 8), reachable=rng.choice([0, 16]))
-        after, decision = optimizer.rescale(plan, load)
+        rescaling = optimizer.rescale(plan, load)
+        after = rescaling.plan
         validate_plan(after, {})
         changed = after.partitioning != plan.partitioning
         assert after.version == plan.version + changed
-        assert bool(decision.action) == changed
+        assert bool(rescaling.decision.action) == changed
         plan = after
 
 
 def test_a_steady_load_comes_to_rest():
     """The total work is fixed and spreads over what is there; after some steps nothing changes any more."""
-    optimizer, plan = CostBasedOptimizer(), Plan(partitioning=Partitioning.even(2))
+    optimizer, plan = Accepting(), Plan(partitioning=Partitioning.even(2))
     work, changes = 2.6, []
     for step in range(100):
         each = work / plan.partitioning.count
         load = Load(dict.fromkeys(range(plan.partitioning.count), each), cores=8, reachable=8)
-        plan, decision = optimizer.rescale(plan, load)
-        if decision.action:
+        rescaling = optimizer.rescale(plan, load)
+        plan = rescaling.plan
+        if rescaling.decision.action:
             changes.append(step)
     assert changes and max(changes) < 30

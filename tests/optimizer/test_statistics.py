@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from experiments.optimizer_workloads import small_world
 from optimizer.cost.shapes import Shapes
 from optimizer.model.plan import Leaf
-from optimizer.statistics.model import DEFAULT_KEYS, DEFAULT_RATE, EpochStatistics, StatisticsModel, StreamStatistics
+from optimizer.statistics.model import DEFAULT_KEYS, DEFAULT_RATE, EpochObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import ROWS, QuerySetSample, intersections, pack, unpack
 from tests.builders import join_query, running
 from tests.optimizer.models import report
@@ -92,16 +92,16 @@ def test_a_sample_slides():
     shares = []
     for at, value in enumerate([1, 0, 0, 0, 0], start=1):
         bits = np.full((ROWS, 1), value, dtype=np.uint8)
-        model.observe(EpochStatistics(float(at), samples={V: QuerySetSample(("q",), bits)}))
+        model.observe(EpochObservation(float(at), samples={V: QuerySetSample(("q",), bits)}))
         shares.append(model.column(V, "q", "").bit_count() / model.rows(V))
     assert shares == [1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def test_a_new_query_is_guessed_in_old_rows_and_a_deleted_one_forgotten():
     model = StatisticsModel()
-    model.observe(EpochStatistics(1.0, samples={V: QuerySetSample(("old",), np.ones((400, 1)))}))
+    model.observe(EpochObservation(1.0, samples={V: QuerySetSample(("old",), np.ones((400, 1)))}))
     half = np.tile([[1], [0]], (100, 1))
-    model.observe(EpochStatistics(2.0, samples={V: QuerySetSample(("new",), half)}))
+    model.observe(EpochObservation(2.0, samples={V: QuerySetSample(("new",), half)}))
     columns, rows = model.columns(V)
     assert rows == 600 and set(columns) == {"new"}
     assert columns["new"].bit_count() / rows == pytest.approx(0.5, abs=0.06)
@@ -112,8 +112,8 @@ def test_empty_and_odd_reports_change_nothing():
     model.observe(report({"V": 10}, {"V": {"q": "11"}}))
     before = model.to_json()["samples"]
     empty = QuerySetSample((), np.zeros((0, 0)))
-    streams = {"V": StreamStatistics(0, 0.0)}
-    model.observe(EpochStatistics(2.0, streams, {V: empty}, keys={(V, ("vID",)): float("nan")}))
+    streams = {"V": StreamObservation(0, 0.0)}
+    model.observe(EpochObservation(2.0, streams, {V: empty}, keys={(V, ("vID",)): float("nan")}))
     assert model.rate("V") == 10
     assert [s[3] for s in model.to_json()["samples"]] == [s[3] for s in before]
     assert model.distinct_keys(V, ("vID",)) == DEFAULT_KEYS
@@ -123,7 +123,7 @@ def test_copies_and_json_answer_the_same():
     rng = random.Random(3)
     world = small_world(rng)
     model = world.statistics(rng)
-    model.learn_ratio("V.vID=W.vID", 4.0)
+    model.learn_ratios([("V.vID=W.vID", 4.0)])
     again = StatisticsModel.from_json(json.loads(json.dumps(model.to_json())))
     assert again.to_json() == model.to_json() == model.copy().to_json()
     later = world.report(rng, at=5.0)

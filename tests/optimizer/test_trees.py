@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from optimizer.errors import InvalidRequest
-from optimizer.model.plan import JoinNode, Leaf, RunningQuery, join_nodes, walk
+from optimizer.model.plan import JoinNode, Leaf, RunningQuery, walk
 from optimizer.model.trees import keys_between, leaves_of, left_deep, order_of, regroup, tree_from_order
 from tests.builders import join_query, q2, running, running_queries
 
@@ -23,8 +23,8 @@ def test_the_two_orders_of_q2_in_section_6() -> None:
 
     assert order_of(q2(), first) == (("V", "W"), "C")
     assert order_of(q2(), second) == ("V", ("W", "C"))
-    assert [keys(n) for n in join_nodes(first)] == [["V.vID = W.vID"], ["C.usrID = W.usrID"]]
-    assert [keys(n) for n in join_nodes(second)] == [["C.usrID = W.usrID"], ["W.vID = V.vID"]]
+    assert [keys(n) for n in first.joins] == [["V.vID = W.vID"], ["C.usrID = W.usrID"]]
+    assert [keys(n) for n in second.joins] == [["C.usrID = W.usrID"], ["W.vID = V.vID"]]
     assert first.leaves == second.leaves == (C, V, W)
 
 
@@ -100,9 +100,7 @@ def test_order_and_tree_are_inverse_and_every_predicate_is_checked_once(queries:
         frozenset({(leaf[p.left.alias], p.left.column), (leaf[p.right.alias], p.right.column)}) for p in rq.query.equi
     }
     checked = [
-        frozenset({(k.left.leaf, k.left.column), (k.right.leaf, k.right.column)})
-        for n in join_nodes(root)
-        for k in n.keys
+        frozenset({(k.left.leaf, k.left.column), (k.right.leaf, k.right.column)}) for n in root.joins for k in n.keys
     ]
     assert len(checked) == len(set(checked))
     assert set(checked) == asked

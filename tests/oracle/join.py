@@ -87,9 +87,10 @@ def _window_starts(query: JoinQuery, tuples: Sequence[Tuple]) -> list[int]:
 
 def _connected_order(query: JoinQuery) -> list[str]:
     """The aliases, each but the first one joined with an earlier one."""
+    edges = {frozenset((p.left.alias, p.right.alias)) for p in query.equi}
     order, waiting = [query.sources[0].alias], [s.alias for s in query.sources[1:]]
     while waiting:
-        following = next(a for a in waiting if query.connected(frozenset([*order, a])))
+        following = next(a for a in waiting if any(frozenset((a, b)) in edges for b in order))
         order.append(following)
         waiting.remove(following)
     return order

@@ -9,7 +9,7 @@ import pytest
 from optimizer.errors import AlreadyExists, FailedPrecondition, NotFound
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from optimizer.model.windows import PeriodicWindow
-from runtime.api import CreateQuery, DeleteQuery, ScaleTo
+from runtime.api import CreateQuery, DeleteQuery, Optimize, ScaleTo
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
 from runtime.control.coordinator import Coordinator
@@ -78,13 +78,11 @@ def asked(window=(1000, 1000)):
 
 
 def batch(c, *controls):
-    event, outcomes = c.decide_batch(controls, 0)
-    before = text(c.state)
-    if event is not None:
-        c.handle(event)
-    else:
-        assert text(c.state) == before
-    return outcomes
+    decision = c.decide_batch(controls, 0)
+    if decision.event is not None:
+        c.handle(decision.event)
+    c.planner.memory = decision.memory
+    return list(decision.outcomes)
 
 
 def epoch(c, raised=None, **times):
@@ -119,11 +117,28 @@ def watermark(c, uid="q#1"):
 
 
 def test_deciding_changes_nothing(coordinator):
-    before = text(coordinator.state)
-    coordinator.decide_batch([CreateQuery("q", asked()), ScaleTo(3)], 5)
-    coordinator.decide_epoch({"A": Position.of(1)}, {}, 5)
-    coordinator.decide_stream_deletion("A")
-    assert text(coordinator.state) == before
+    before, memory = text(coordinator.state), coordinator.planner.memory
+    batches = [CreateQuery("q", asked()), ScaleTo(3), Optimize("full", rescale=True)], [ScaleTo(1)], []
+    for controls in batches:
+        decision = coordinator.decide_batch(controls, 5)
+        again = coordinator.decide_batch(controls, 5)
+        assert decision == again
+        coordinator.decide_epoch({"A": Position.of(1)}, {}, 5)
+        coordinator.decide_stream_deletion("A")
+        assert text(coordinator.state) == before and coordinator.planner.memory == memory
+
+
+def test_refusals_keep_their_place_and_do_nothing(coordinator):
+    """What was refused at the door, and what is refused here, stands where the control stood."""
+    at_the_door = NotFound("no such column")
+    created, refused, taken, scaled = batch(
+        coordinator, CreateQuery("q", asked()), at_the_door, CreateQuery("q", asked()), ScaleTo(3)
+    )
+    assert (created, refused, scaled) == ("q#1", at_the_door, None)
+    assert isinstance(taken, AlreadyExists)
+    decision = coordinator.decide_batch([at_the_door, taken], 0)
+    assert (decision.event, decision.outcomes) == (None, (at_the_door, taken))
+    assert decision.memory == coordinator.planner.memory
 
 
 def test_active_from_is_the_first_window_after_everything_accepted(coordinator):

@@ -18,6 +18,14 @@ def test_importing_brings_neither_spark_nor_grpc(module):
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("module", ["runtime.operators.join", "runtime.operators.source", "runtime.operators.rebuild"])
+def test_a_task_does_without_networkx(module):
+    """Its 20 MB would be in every worker; only the control plane looks at graphs."""
+    program = f"import {module}, sys; print('networkx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_importing_the_spark_executor_does_not_start_anything():
     program = "import runtime.spark.executor, sys; print('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

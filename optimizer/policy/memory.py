@@ -1,0 +1,57 @@
+"""What the optimizer remembers from one call to the next: one frozen value, handed in and handed back.
+
+A call never changes the memory it was given; it returns the next one beside its plan. Whoever asked decides whether
+that plan comes true, and only then keeps the new memory: a query that was refused, a changelog that did not reach the
+disk or a dry run leaves no trace. All of it may be lost: without it the optimizer gives plans as good, it only forgets
+how reluctant it was to change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from optimizer.model.plan import Attribute, Plan
+from optimizer.policy.hysteresis import Hysteresis
+from optimizer.policy.scaling import Quiet
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedQuery:
+    """A query that is gone, and the attributes it joined on: by them its former neighbours are found."""
+
+    uid: str
+    attributes: frozenset[Attribute]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """- `created`, `deleted`: queries no applied optimization has looked at yet.
+    - `changes`: how many queries came or went since the last applied full run.
+    - `calls`: optimizations since the last full one.
+    - `achieved`: cost of the plan of the last full run, as a part of what its queries would cost one by one.
+    - `hysteresis`, `quiet`: the counts of the two policies that wait for confirmation.
+    """
+
+    created: frozenset[str] = frozenset()
+    deleted: frozenset[DeletedQuery] = frozenset()
+    changes: int = 0
+    calls: int = 0
+    achieved: float | None = None
+    hysteresis: Hysteresis = field(default_factory=Hysteresis)
+    quiet: Quiet = field(default_factory=Quiet)
+
+    def after_batch(self, plan: Plan, created: Iterable[str], deleted: Collection[str]) -> Memory:
+        """`plan` is the one before the batch; `created` and `deleted` are uids."""
+        new, gone = frozenset(created), frozenset(deleted)
+        known = frozenset(DeletedQuery(uid, _attributes(plan, uid)) for uid in gone - self.created)
+        return replace(
+            self,
+            created=(self.created - gone) | new,
+            deleted=self.deleted | known,
+            changes=self.changes + len(new) + len(gone),
+        )
+
+
+def _attributes(plan: Plan, uid: str) -> frozenset[Attribute]:
+    return frozenset(a for part in plan.by_uid[uid].root.equalities for a in (part.left, part.right))

@@ -1,0 +1,84 @@
+"""Whoever refuses an item of a query batch, and wherever it stands, every request gets its own answers in its order."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+from ajoin.platform.batch import Applied, Latencies, apply_batch
+from ajoin.platform.catalog import Limits
+from ajoin.platform.mailbox import Controls, Item
+from ajoin.sql import parse_query
+from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo, ScaleTo
+from runtime.connectors.base import ConnectorSpec
+from runtime.engine.config import EngineConfig
+from runtime.engine.engine import Engine
+from runtime.execution.executor import LocalExecutor
+
+SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
+
+
+def opened(directory: Path) -> Engine:
+    engine = Engine.open(directory, LocalExecutor(), EngineConfig(), lambda: 0)
+    for name in "AB":
+        columns = (Column("ts", ColumnType.TIMESTAMP), Column("k", ColumnType.BIGINT))
+        engine.create_stream(StreamSchema(name, columns, "ts"), ConnectorSpec("push"))
+    return engine
+
+
+def said(outcome: object) -> str:
+    match outcome:
+        case QueryInfo():
+            return outcome.id
+        case Applied():
+            return f"version {outcome.plan_version}"
+        case AJoinError():
+            return outcome.reason
+    raise AssertionError(outcome)
+
+
+def test_answers_stand_where_their_requests_stood(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    schemas = engine.schemas()
+    unknown_sink = (ConnectorSpec("nonsense"),)
+
+    def create(id: str, sinks: tuple[ConnectorSpec, ...] = ()) -> Item:
+        return Item(CreateQuery(id, parse_query(SQL, schemas), sinks), schemas)
+
+    def item(control: Control | AJoinError) -> Item:
+        return Item(control)
+
+    requests = [
+        Controls((item(InvalidRequest("no", reason="AT_THE_DOOR")), create("q1")), 5, Future()),
+        Controls((), 5, Future()),
+        Controls((create("q1"), create("q2", unknown_sink), item(ScaleTo(3)), create("q3")), 7, Future()),
+        Controls((create("one too many"), item(DeleteQuery("q1")), item(ScaleTo(0))), 8, Future()),
+    ]
+    latencies = Latencies(10)
+    answers = apply_batch(engine, requests, lambda: 20, Limits(queries=4), latencies)
+
+    assert [request for request, _ in answers] == requests
+    version = f"version {engine.plan.version}"
+    assert [[said(o) for o in outcomes] for _, outcomes in answers] == [
+        ["AT_THE_DOOR", "q1"],
+        [],
+        ["QUERY_EXISTS", "UNKNOWN_CONNECTOR", version, "q3"],
+        ["TOO_MANY_QUERIES", "q1", "INVALID_PARTITIONS"],
+    ]
+    q1, q3 = answers[0][1][1], answers[2][1][3]
+    assert isinstance(q1, QueryInfo) and isinstance(q3, QueryInfo)
+    assert (q1.deployment_latency_ms, q3.deployment_latency_ms) == (15, 13)
+    assert list(engine.plan.by_uid) == [q3.uid]
+    engine.close()
+
+
+def test_a_batch_of_refusals_changes_nothing(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    before, memory = engine.plan, engine.planner.memory
+    refusal = InvalidRequest("no", reason="AT_THE_DOOR")
+    request = Controls((Item(refusal), Item(refusal)), 0, Future())
+    assert apply_batch(engine, [request], lambda: 0, Limits(), Latencies(10)) == [(request, [refusal, refusal])]
+    assert engine.plan == before and engine.planner.memory == memory
+    engine.close()
