@@ -50,8 +50,8 @@ def verify(
 ) -> None:
     """Read everything and check it: log, buckets, results. Exit code 1 if something is wrong. Changes nothing."""
     from runtime.durable.mark import tier_of
-    from runtime.durable.verify import with_tier
     from runtime.state_tools.verify import verify as check
+    from runtime.state_tools.verify_tier import with_tier
 
     directory = _directory(state_dir, config)
     tier = durable or tier_of(directory)

@@ -16,6 +16,7 @@ from optimizer.model.plan import Plan
 from runtime.api import EpochReport
 from runtime.connectors.position import Position
 from runtime.control.events import FOREVER, EpochPlanned, StreamProgress
+from runtime.control.expiry import expired, expiring
 from runtime.control.fold import advanced
 from runtime.control.state import State, StreamState
 from runtime.crashpoints import reach
@@ -28,7 +29,6 @@ from runtime.engine.repair import ATTEMPTS, DAMAGE, repair
 from runtime.engine.source_stage import SourceStage
 from runtime.engine.stage_context import StageContext
 from runtime.operators.source import SourceReport
-from runtime.results.retention import expired, expiring
 from runtime.results.segment import SegmentFolder
 
 logger = logging.getLogger("ajoin.engine")

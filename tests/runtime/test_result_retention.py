@@ -9,10 +9,10 @@ import pytest
 
 from optimizer.errors import FailedPrecondition, InternalError, Unavailable
 from runtime.api import Cursor
+from runtime.control.expiry import SHARE, TOGETHER, expiring
 from runtime.crashpoints import Crashed, arm
 from runtime.log.log import Log
 from runtime.results.log import ResultLog
-from runtime.results.retention import SHARE, TOGETHER, expiring
 from runtime.results.segment import Segment
 from runtime.state_tools.verify import verify
 from tests.runtime.rig import Rig

@@ -9,12 +9,12 @@ import pytest
 from optimizer.errors import AJoinError
 from runtime.durable.contents import read_tier
 from runtime.durable.mark import tier_of
-from runtime.durable.verify import with_tier
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import pushed_batches, read_state
 from runtime.state_tools.gc import collect
 from runtime.state_tools.report import inspect
 from runtime.state_tools.verify import verify
+from runtime.state_tools.verify_tier import with_tier
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.k, B.x FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 10 SECONDS)"
