@@ -10,7 +10,13 @@ import pytest
 
 @pytest.mark.parametrize(
     "module",
-    ["runtime.operators.join", "runtime.operators.source", "runtime.operators.rebuild", "runtime.engine.engine"],
+    [
+        "runtime.operators.join",
+        "runtime.operators.source",
+        "runtime.operators.rebuild",
+        "runtime.engine.engine",
+        "ajoin.testing",
+    ],
 )
 def test_importing_brings_neither_spark_nor_grpc(module):
     program = f"import {module}, sys; print([m for m in ('pyspark', 'grpc', 'py4j') if m in sys.modules])"
