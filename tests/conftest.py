@@ -11,11 +11,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from runtime.spark.executor import SparkExecutor
+from tests import spread
 
 MEMORY = Path("/dev/shm")
 
@@ -37,6 +39,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     base = config.stash.get(_BASE, None)
     if base is not None:
         shutil.rmtree(base, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    spread.order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spread.Spread:
+    return spread.Spread(config, log)
 
 
 @pytest.fixture(scope="session")
