@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # two workers, in the order and the groups of tests/spread.py; at the end, what took longest
-SPREAD := -n 2 --no-loadscope-reorder --durations=20
+SPREAD := -n 2 --durations=20
 
 .PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults soak clean
 

@@ -46,7 +46,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spread.Spread:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spread.Spread | None:
+    """For plain `-n 2`; whoever asks for another way with `--dist` gets it."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False  # by number of tests; here they are in order already
     return spread.Spread(config, log)
 
 
