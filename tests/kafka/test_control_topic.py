@@ -177,11 +177,13 @@ def test_a_broker_that_goes_away_is_noticed_and_waited_for(broker, topic, tmp_pa
         try:
             while control.status.up:
                 time.sleep(0.02)
-            assert control.status.failures == 1
+            assert control.status.failures >= 1, "counted; on a busy machine a slow answer may have been one, too"
         finally:
             broker.start()
         ask(broker, t, {"request_id": "1", "create": "a", "sql": JOIN})
-        assert replies(broker, f"{t}.replies", 1)[0]["query"]["id"] == "a" and control.status.up
+        assert replies(broker, f"{t}.replies", 1)[0]["query"]["id"] == "a"
+        while not control.status.up:
+            time.sleep(0.02)
 
 
 def test_missing_brokers_are_told_and_hold_nobody_up(tmp_path):
