@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# two workers, in the order and the groups of tests/spread.py; at the end, what took longest
+SPREAD := -n 2 --durations=20
 
 .PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults soak clean
 
@@ -41,10 +43,10 @@ stubs-check: setup
 	$(BIN)/python -m tests.tools.sync_client --check
 
 test: lint stubs-check
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not long" $(SPREAD)
 
 test-long: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=20
 
 # random lives with kills at random crash points; a failing seed says how to repeat it
 test-faults: setup

@@ -11,11 +11,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from runtime.spark.executor import SparkExecutor
+from tests import spread
 
 MEMORY = Path("/dev/shm")
 
@@ -37,6 +39,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     base = config.stash.get(_BASE, None)
     if base is not None:
         shutil.rmtree(base, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    spread.order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spread.Spread | None:
+    """For plain `-n 2`; whoever asks for another way with `--dist` gets it."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False  # by number of tests; here they are in order already
+    return spread.Spread(config, log)
 
 
 @pytest.fixture(scope="session")

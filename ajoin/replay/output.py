@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from runtime.api import PlanEvent, QueryInfo, ResultBatch
-from runtime.engine.count_rows import REVISION
+from runtime.results.count_rows import REVISION
 from runtime.results.factorized import expand
 
 RESULTS, QUERIES, REPORT = "results.jsonl", "queries.json", "report.json"

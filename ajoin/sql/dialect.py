@@ -259,6 +259,18 @@ class AJoinParser(Parser):
 
         return super()._parse_csv(item, sep)
 
+    def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> exp.Interval | None:
+        """One length and its unit. sqlglot would take `INTERVAL '1 minute' + 5` for one INTERVAL of two parts."""
+        start = self._index
+        if require_interval and not self._match(TokenType.INTERVAL):
+            return None
+        text = self._match_set((TokenType.STRING, TokenType.NUMBER), advance=False)
+        length = self._parse_primary() if text else self._parse_term()
+        if length is None or (isinstance(length, exp.Column) and not length.table):
+            self._retreat(start)
+            return None
+        return self._parse_interval_span(length, parse_function_unit=parse_function_unit)
+
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         low = self._parse_bitwise()
         if not self._match(TokenType.AND):

@@ -15,20 +15,13 @@ numbers. A window is forgotten when no accepted tuple can reach it any more (ret
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from runtime.control.events import QueryCounts
 from runtime.control.state import Counts, State, StreamState, WindowCount, query_watermark
+from runtime.results.count_rows import ClosedWindow
 
 Deltas = tuple[QueryCounts, ...]
 """As the commit record has them, sorted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    start: int
-    revision: int
-    count: int
 
 
 def summed(reports: Iterable[Mapping[str, Mapping[int, int]]]) -> Deltas:
@@ -44,11 +37,11 @@ def summed(reports: Iterable[Mapping[str, Mapping[int, int]]]) -> Deltas:
 
 def settle(
     state: State, streams: Mapping[str, StreamState], deltas: Deltas
-) -> tuple[Counts, dict[str, tuple[Closed, ...]]]:
+) -> tuple[Counts, dict[str, tuple[ClosedWindow, ...]]]:
     """The counts after an epoch that left the streams as in `streams`, and the rows to deliver, per query."""
     new = dict(deltas)
     counts: dict[str, dict[int, WindowCount]] = {}
-    rows: dict[str, tuple[Closed, ...]] = {}
+    rows: dict[str, tuple[ClosedWindow, ...]] = {}
     for uid, query in state.running.items():
         added = dict(new.get(uid, ()))
         kept = state.counts.get(uid, {})
@@ -61,7 +54,7 @@ def settle(
             count += added.get(start, 0)
             reached = watermark is not None and window.closed(start, watermark)
             if (delivered and start in added) or (not delivered and reached):
-                closed.append(Closed(start, delivered, count))
+                closed.append(ClosedWindow(start, delivered, count))
                 delivered += 1
             mine[start] = WindowCount(count, delivered)
         counts[uid] = mine

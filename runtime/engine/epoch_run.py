@@ -17,7 +17,6 @@ from runtime.control import counts
 from runtime.control.events import EpochCommitted, EpochPlanned, QueryRows, StageSeconds, StreamLetter, StreamProgress
 from runtime.control.fold import advanced
 from runtime.crashpoints import reach
-from runtime.engine import count_rows
 from runtime.engine.join_stage import JoinStage
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.rebuild_stage import RebuildStage
@@ -27,6 +26,7 @@ from runtime.execution.physical import Physical
 from runtime.execution.transition import plan_transition
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
+from runtime.results import count_rows
 from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from optimizer.model.query import FACTORIZED, JoinQuery
 from optimizer.model.types import ColumnType
 from runtime.connectors.base import ARROW_TYPES
-from runtime.engine.count_rows import count_batch
+from runtime.results.count_rows import count_batch
 from runtime.results.factorized import BOUNDS, Layout
 
 

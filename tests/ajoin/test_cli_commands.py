@@ -14,6 +14,7 @@ from ajoin.service import ServerThread
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
+from tests.ajoin.world import WAIT
 
 JOIN = "SELECT V.vID, V.geo, W.usrID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)"
 
@@ -39,7 +40,7 @@ class Shell:
         """Push and wait until the rows are ingested."""
         before = self.platform.stream(stream).tuples
         self.platform.push(stream, rows).result()
-        assert self.platform.wait_until(lambda: self.platform.stream(stream).tuples == before + len(rows), timeout=60)
+        assert self.platform.wait_until(lambda: self.platform.stream(stream).tuples == before + len(rows), timeout=WAIT)
 
 
 @pytest.fixture

@@ -65,6 +65,10 @@ SELECTIONS = [
     ("V.time - V.time > 1", "((V.time - V.time):BIGINT > 1:INT)"),
     ("V.time + INTERVAL '2 hours' > 1", "((V.time + 7200000:BIGINT):TIMESTAMP > 1:TIMESTAMP)"),
     ("V.time - INTERVAL '1' DAY > 1", "((V.time - 86400000:BIGINT):TIMESTAMP > 1:TIMESTAMP)"),
+    (
+        "V.time - INTERVAL '1 minute' + 5 > 1",
+        "(((V.time - 60000:BIGINT):TIMESTAMP + 5:INT):TIMESTAMP > 1:TIMESTAMP)",
+    ),
     ("V.time - V.time < INTERVAL '5 ms'", "((V.time - V.time):BIGINT < 5:BIGINT)"),
     ("V.time - V.time < INTERVAL 3 MINUTES", "((V.time - V.time):BIGINT < 180000:BIGINT)"),
     ("V.time IN (1, TIMESTAMP '1970-01-01')", "(V.time IN 1:TIMESTAMP, 0:TIMESTAMP)"),
@@ -173,6 +177,7 @@ MISMATCHES = [
     ("^V.time > 1.5", "V.time", "TIMESTAMP with DOUBLE"),
     ("^V.time > V.vID", "V.time", "TIMESTAMP with BIGINT"),
     ("^V.time > INTERVAL '1 s'", "V.time", "TIMESTAMP with BIGINT"),
+    ("^V.time - INTERVAL '1 minute' + '5 seconds' > 1", "V.time", "TIMESTAMP + STRING"),
     ("^V.time = W.vID", "V.time", "TIMESTAMP with BIGINT"),
     ("^V.geo = W.vID", "V.geo", "STRING with BIGINT"),
     ("V.length IN (1, ^'x')", "'x'", "INT with STRING"),

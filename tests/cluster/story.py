@@ -28,7 +28,7 @@ from tests.runtime.rig import Rig
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
-SPAN, WINDOW, PATIENCE = 250, 1_000, 120.0
+SPAN, WINDOW, PATIENCE = 250, 1_000, 400.0
 PAIR = "SELECT A.x, B.y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 CHAIN = "SELECT A.x, B.y, C.z FROM A JOIN B ON A.k = B.k JOIN C ON B.y = C.y WINDOW TUMBLING (SIZE 1 SECOND)"
 HERE = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}

@@ -26,7 +26,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text=True,
     )
     try:
-        out, err = process.communicate(timeout=500)
+        out, err = process.communicate(timeout=1000)
     except BaseException:
         process.terminate()
         process.wait(60)

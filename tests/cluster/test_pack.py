@@ -87,7 +87,7 @@ def test_executors_need_nothing_but_spark_python_and_the_archive(tmp_path: Path)
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1000,
     )
     assert told.returncode == 0, f"{told.stdout}\n{told.stderr[-6000:]}"
     report = json.loads(told.stdout.splitlines()[-1])

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from experiments.processes import tree
 
-PATIENCE = 120.0
+PATIENCE = 400.0
+"""Seconds to wait for a condition before giving up; never the time it takes."""
 SERVE = ("serve", "--json", "--master", "local[2]", "--listen", "127.0.0.1:0", "--partitions", "2")
 PACE = ("--epoch-interval", "0", "--batch-interval", "0.05")
 

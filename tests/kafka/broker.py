@@ -23,7 +23,7 @@ from kafka.errors import KafkaError
 POM = Path(__file__).with_name("pom.xml")
 CLUSTER = "ajoinTestsClusterIdAAA"
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-START_S = 90.0
+START_S = 300.0
 USER, PASSWORD = "ajoin", "only-for-tests"
 
 
@@ -121,7 +121,7 @@ class Broker:
         else:
             process.terminate()
         try:
-            process.wait(20)
+            process.wait(START_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -151,7 +151,7 @@ class Broker:
             ]
             producer.flush()
             for future in sent:
-                future.get(10)
+                future.get(START_S)
 
     def messages(self, topic: str) -> list[Any]:
         """Everything committed, partition by partition."""

@@ -147,7 +147,7 @@ def test_the_service_reads_a_control_topic_and_goes_on_after_a_kill(broker, topi
         )
         first = replies(broker, f"{t}.out", 4)
         assert [(r.get("query") or r["error"]).get("state") for r in first] == ["RUNNING", "RUNNING", "DELETED", None]
-        assert len(client.results("a", limit=2, timeout=60)) == 2
+        assert len(client.results("a", limit=2, timeout=WAIT)) == 2
         uids = {q.id: q.uid for q in client.queries()}
         process.kill()
         process.wait()
@@ -164,7 +164,7 @@ def test_the_service_reads_a_control_topic_and_goes_on_after_a_kill(broker, topi
             time.sleep(0.05)
         assert scrape(port)["ajoin_control_up"] == 1
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(WAIT) == 0
         assert process.stderr is not None and "Traceback" not in process.stderr.read()
 
 
@@ -196,11 +196,13 @@ def test_a_broker_that_goes_away_is_noticed_and_waited_for(broker, topic, tmp_pa
         try:
             while control.status.up:
                 time.sleep(0.02)
-            assert control.status.failures == 1
+            assert control.status.failures >= 1, "counted; on a busy machine a slow answer may have been one, too"
         finally:
             broker.start()
         ask(broker, t, {"request_id": "1", "create": "a", "sql": JOIN})
-        assert replies(broker, f"{t}.replies", 1)[0]["query"]["id"] == "a" and control.status.up
+        assert replies(broker, f"{t}.replies", 1)[0]["query"]["id"] == "a"
+        while not control.status.up:
+            time.sleep(0.02)
 
 
 def test_missing_brokers_are_told_and_hold_nobody_up(tmp_path):
@@ -215,7 +217,7 @@ def test_missing_brokers_are_told_and_hold_nobody_up(tmp_path):
         told = scrape(port)
         assert told["ajoin_control_up"] == 0 and told["ajoin_control_failures_total"] >= 1
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(WAIT) == 0
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_expired_messages_are_a_dead_letter_and_the_rest_is_read(broker, topic):
 def test_a_topic_created_again_is_read_from_its_beginning_and_says_so(broker, topic):
     t = topic()
     broker.send(t, *(message(k) for k in range(5)))
-    s = source(broker, t, timeout_ms=1_000)
+    s = source(broker, t, timeout_ms=5_000)
     _, _, end = take(s)
     broker.send(t, message(5))
     planned = s.latest(end, 0)

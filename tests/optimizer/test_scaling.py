@@ -19,10 +19,6 @@ def busy(*shares, **more):
     return Load(busy=dict(enumerate(shares)), **{"cores": 4, **more})
 
 
-def test_the_default_latency_threshold_is_five_seconds():
-    assert CONFIG.latency_s == 5.0
-
-
 def test_a_load_that_fits_changes_nothing():
     decision = decide(CONFIG, TWO, busy(0.5, 0.6), Quiet())
     assert (decision.action, decision.partitioning) == ("", TWO)

@@ -12,81 +12,66 @@ from typing import Any
 
 import pyarrow as pa
 
-from ajoin.sql import parse_query
-from optimizer.errors import AJoinError
+from ajoin.testing import LocalEngine
 from optimizer.model.plan import Leaf
-from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo
+from runtime.api import Control, EpochReport, QueryInfo
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column
 from runtime.connectors.base import ConnectorSpec
 from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.engine.loop import EpochReport
-from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.executor import Executor
 from runtime.kernels.csr import Csr
 
 PUSH = ConnectorSpec("push", ())
 
 
-class Clock:
-    """Processing time in milliseconds; stands still until moved."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class Rig:
+    """An `ajoin.testing.LocalEngine` with tuples in schema order, and a look inside."""
+
     def __init__(self, directory: Path, executor: Executor | None = None, **config: Any) -> None:
-        self.directory, self.config, self.clock = directory, EngineConfig(**{"delivery": InStep} | config), Clock()
-        self.executor = executor or LocalExecutor()
-        self.engine = self._open()
+        self.local = LocalEngine(directory, executor=executor, config=EngineConfig(**{"delivery": InStep} | config))
+        self.directory, self.config = directory, self.local.config
+        self.executor, self.clock = self.local.executor, self.local.clock
+
+    @property
+    def engine(self) -> Engine:
+        return self.local.engine
+
+    @engine.setter
+    def engine(self, opened: Engine) -> None:
+        self.local.engine = opened
 
     def _open(self) -> Engine:
         return Engine.open(self.directory, self.executor, self.config, self.clock)
 
     def reopen(self, *, kill: bool = True) -> None:
-        if kill:
-            self.engine.abandon()
-        else:
-            self.engine.close()
-        self.engine = self._open()
+        self.local.restart(kill=kill)
 
     # -- what users do ----------------------------------------------------------------------------------
 
     def stream(self, name: str, source: ConnectorSpec = PUSH, **columns: Any) -> None:
         """Columns by name; `delay`, `lateness` and `idle` in milliseconds. Event time is a column `ts`."""
         timing = {n: columns.pop(n, d) for n, d in (("delay", 0), ("lateness", 0), ("idle", None))}
-        typed = tuple(Column(c, ColumnType(t)) for c, t in columns.items())
-        schema = StreamSchema(
+        self.local.create_stream(
             name,
-            (*typed, Column("ts", ColumnType.TIMESTAMP)),
-            "ts",
-            timing["delay"],
-            timing["lateness"],
-            timing["idle"],
+            columns={**columns, "ts": "TIMESTAMP"},
+            source=source.kind,
+            options=source.settings,
+            watermark_delay_ms=timing["delay"],
+            allowed_lateness_ms=timing["lateness"],
+            idle_timeout_ms=timing["idle"],
         )
-        self.engine.create_stream(schema, source)
 
     def create(self, id: str, sql: str) -> QueryInfo:
-        info = self.control(CreateQuery(id, parse_query(sql, self.engine.schemas())))
-        assert isinstance(info, QueryInfo)
-        return info
+        return self.local.create_query(sql, id=id)
 
     def delete(self, id: str) -> QueryInfo:
-        info = self.control(DeleteQuery(id))
-        assert isinstance(info, QueryInfo)
-        return info
+        return self.local.delete_query(id)
 
     def control(self, control: Control) -> QueryInfo | None:
-        (outcome,) = self.engine.apply([control])
-        if isinstance(outcome, AJoinError):
-            raise outcome
-        return outcome
+        return self.local.apply(control)
 
     def epoch(
         self,
@@ -96,11 +81,10 @@ class Rig:
         """One epoch over tuples given as plain sequences in schema order; `watermark` is raised on all."""
         for name, tuples in (rows or {}).items():
             names = [c.name for c in self.engine.schemas()[name].columns]
-            self.engine.push(name, [dict(zip(names, t, strict=True)) for t in tuples])
+            self.local.push(name, *(dict(zip(names, t, strict=True)) for t in tuples))
         if watermark is not None:
-            for name in self.engine.schemas():
-                self.engine.raise_watermark(name, watermark)
-        return self.engine.run_epoch()
+            self.local.raise_watermark(watermark)
+        return self.local.run_epoch()
 
     # -- what they get ----------------------------------------------------------------------------------
 

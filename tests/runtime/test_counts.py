@@ -8,11 +8,11 @@ import pytest
 from runtime.api import ForceOrder, ScaleTo, SplitPartition
 from runtime.control import counts
 from runtime.control.state import State
-from runtime.engine import count_rows
 from runtime.execution.executor import LocalExecutor
 from runtime.kernels.tally import count_in_ranges
 from runtime.operators import matches
 from runtime.operators.count import Tally
+from runtime.results import count_rows
 from tests.runtime.rig import Rig
 
 TWO = "SELECT COUNT(*) AS n FROM A JOIN B ON A.k = B.k"

@@ -79,7 +79,10 @@ def config(directory, **more):
     return EngineConfig(partitions=2, snapshot_every=6, durable=str(directory / "durable"), **more)
 
 
-def steps(directory):
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    """How many steps the story has that change the durable tier."""
+    directory = tmp_path_factory.mktemp("all")
     with pytest.MonkeyPatch.context() as patch:
         counted = Steps(patch)
         engine = tell(opener(directory, "kept", config(directory)))
@@ -104,15 +107,15 @@ def die(directory, at, how, fate):
 
 
 @pytest.mark.parametrize(("how", "fate"), [("before", "older"), ("torn", "lost"), ("after", "lost"), ("after", "kept")])
-def test_a_crash_at_some_steps_of_the_durable_tier(tmp_path, how, fate):
+def test_a_crash_at_some_steps_of_the_durable_tier(tmp_path, steps, how, fate):
     first = ["before", "torn", "after"].index(how)
-    for at in range(first, steps(tmp_path / "all"), 23):
+    for at in range(first, steps, 23):
         die(tmp_path / str(at), at, how, fate)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fate", ["lost", "kept", "older"])
 @pytest.mark.parametrize("how", ["before", "torn", "after"])
-def test_a_crash_at_every_step_of_the_durable_tier(tmp_path, how, fate):
-    for at in range(steps(tmp_path / "all")):
+def test_a_crash_at_every_step_of_the_durable_tier(tmp_path, steps, how, fate):
+    for at in range(steps):
         die(tmp_path / str(at), at, how, fate)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.model import expressions as ex
-from optimizer.model.types import ColumnType as T
 from runtime.columns.column import NUMPY_TYPES, concat
 from runtime.columns.evaluate import evaluate, truth
 from tests.oracle import values as oracle
@@ -59,7 +58,3 @@ def test_window_bounds_are_looked_up_like_columns():
 
 def as_bound(value):
     return as_columns([{**dict.fromkeys(COLUMNS), "u": value}])["u"]
-
-
-def test_every_column_type_was_tried():
-    assert set(COLUMNS.values()) == set(T)

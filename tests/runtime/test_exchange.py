@@ -260,7 +260,7 @@ def test_a_failed_task_leaves_nothing(store: ByValue, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("size", [10, 1_000_000])
-def test_a_broadcast_reaches_tasks_aligned_and_whole(spark: Any, size: int) -> None:
+def test_a_broadcast_reaches_tasks_on_spark_aligned_and_whole(spark: Any, size: int) -> None:
     pieces = [bytes(range(256)) * (size // 10), b"end"]
     broadcast = spark.broadcast(pieces)
     seen = spark.run("look", look, broadcast, [0, 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from runtime.machine.memory import keep_freed, usable
+from runtime.machine.memory import usable
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -43,7 +43,3 @@ def test_control_groups_of_version_1(tmp_path):
 
 def test_where_there_are_no_control_groups_it_is_the_machine(tmp_path):
     assert usable(tmp_path, tmp_path / "missing") == MACHINE
-
-
-def test_freed_memory_is_kept_where_the_c_library_can(tmp_path):
-    assert keep_freed() == hasattr(__import__("ctypes").CDLL(None), "mallopt")

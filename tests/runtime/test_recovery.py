@@ -88,10 +88,12 @@ class Disk:
         return step
 
 
-def steps_on_disk(directory):
+@pytest.fixture(scope="module")
+def steps_on_disk(tmp_path_factory):
+    """How many steps the story has that change what is on disk."""
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch)
-        tell(opener(directory, LocalExecutor())).close()
+        tell(opener(tmp_path_factory.mktemp("all"), LocalExecutor())).close()
     return disk.count
 
 
@@ -104,15 +106,15 @@ def die_on_disk(directory, at, after):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_crash_at_some_steps_on_disk(tmp_path, after):
-    for at in range(int(after), steps_on_disk(tmp_path / "all"), 17):
+def test_a_crash_at_some_steps_on_disk(tmp_path, steps_on_disk, after):
+    for at in range(int(after), steps_on_disk, 17):
         die_on_disk(tmp_path / str(at), at, after)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("after", [False, True])
-def test_a_crash_at_every_step_on_disk(tmp_path, after):
-    for at in range(steps_on_disk(tmp_path / "all")):
+def test_a_crash_at_every_step_on_disk(tmp_path, steps_on_disk, after):
+    for at in range(steps_on_disk):
         die_on_disk(tmp_path / str(at), at, after)
 
 

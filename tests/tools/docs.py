@@ -41,6 +41,7 @@ from ajoin.demo.data import QUERIES, STREAMS
 from ajoin.platform.launch import wall_clock
 from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
+from runtime.connectors import registry
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
 
@@ -84,7 +85,20 @@ def two_queries() -> Iterator[str]:
         yield address
 
 
-WORLDS: dict[str, Callable[[], AbstractContextManager[str]]] = {"demo": demo, "two queries": two_queries}
+@contextmanager
+def nothing() -> Iterator[str]:
+    """The example brings all it needs; connectors it registers are gone after the page."""
+    kinds = dict(registry.SOURCES)
+    yield ""
+    registry.SOURCES.clear()
+    registry.SOURCES.update(kinds)
+
+
+WORLDS: dict[str, Callable[[], AbstractContextManager[str]]] = {
+    "demo": demo,
+    "two queries": two_queries,
+    "nothing": nothing,
+}
 
 
 def refreshed(page: str) -> str:
@@ -134,7 +148,7 @@ def _python(code: str, address: str) -> str:
     """`ajoin.Client()` talks to the default address; here it is given the one of this world."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(code.replace("ajoin.Client()", f"ajoin.Client({address!r})"), {})
+        exec(code.replace("ajoin.Client()", f"ajoin.Client({address!r})"), {"__name__": "__main__"})
     return printed.getvalue()
 
 

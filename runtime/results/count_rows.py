@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,22 +14,30 @@ from optimizer.model.query import JoinQuery
 from optimizer.model.types import ColumnType
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import evaluate
-from runtime.control.counts import Closed
 from runtime.results.factorized import BOUNDS
 from runtime.results.segment import Delivered, SegmentWriter
 
 REVISION = "revision"
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedWindow:
+    """One row: the window's start, how often its row came before, and its number of combinations."""
+
+    start: int
+    revision: int
+    count: int
+
+
 def write(
-    rows: Mapping[str, tuple[Closed, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
+    rows: Mapping[str, tuple[ClosedWindow, ...]], queries: Mapping[str, RunningQuery], to: SegmentWriter
 ) -> Delivered | None:
     for uid, closed in rows.items():
         to.append(uid, count_batch(queries[uid].query, closed))
     return to.finish()
 
 
-def count_batch(query: JoinQuery, closed: tuple[Closed, ...]) -> pa.RecordBatch:
+def count_batch(query: JoinQuery, closed: tuple[ClosedWindow, ...]) -> pa.RecordBatch:
     """window_start, window_end, revision, then the outputs; a selected window bound keeps its one column."""
     starts = [c.start for c in closed]
     ends = [query.window.end(start) for start in starts]
