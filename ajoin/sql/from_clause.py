@@ -55,15 +55,15 @@ class FromClause:
 
     def window(self, clause: WindowClause | None) -> Window:
         """The one window of the statement, however it was written."""
-        found: list[tuple[Window, exp.Expr]] = []
+        given: list[tuple[Window, exp.Expr]] = []
         if clause is not None:
-            found.append((clause_window(self.sql, clause), clause))
-        found += [(w, s.at) for w, s in zip(self.windows, self.sources, strict=True) if w is not None]
-        if not found:
+            given.append((clause_window(self.sql, clause), clause))
+        given += [(w, s.at) for w, s in zip(self.windows, self.sources, strict=True) if w is not None]
+        if not given:
             end = len(self.sql.rstrip("; \t\r\n"))
             self._fail(end, Reason.MISSING_WINDOW, "the statement has no WINDOW clause", WINDOW_HINT)
-        window = found[0][0]
-        for other, at in found[1:]:
+        window = given[0][0]
+        for other, at in given[1:]:
             if other != window:
                 self._fail(
                     at,

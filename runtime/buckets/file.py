@@ -19,7 +19,6 @@ import io
 import json
 import mmap
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -30,6 +29,7 @@ import numpy.typing as npt
 from optimizer.errors import InternalError
 from runtime.buckets.checked import Checked, Checksum, Placed, checksum, damaged
 from runtime.crashpoints import reach
+from runtime.files import write_atomically
 
 MAGIC = b"AJBUCK03"
 _PREFIX = 24
@@ -71,27 +71,15 @@ def pack(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> byt
 
 def write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
     """Write atomically; returns the number of bytes."""
-    temporary = _temporary(path)
-    with open(temporary, "wb") as out:
-        size = _lay_out(out, meta, arrays)
-    reach("bucket.written")
-    os.replace(temporary, path)
+    return put(path, lambda out: _lay_out(out, meta, arrays))
+
+
+def put(path: Path, content: bytes | Callable[[BinaryIO], object]) -> int:
+    """Bytes that were packed somewhere else, or a function that writes them. Attempts of one task may run at the same
+    time; each has a temporary file of its own."""
+    size = write_atomically(path, content, several_writers=True, point="bucket.written")
     reach("bucket.renamed")
     return size
-
-
-def put(path: Path, data: bytes) -> None:
-    """Bytes that were packed somewhere else, as atomically as `write`."""
-    temporary = _temporary(path)
-    temporary.write_bytes(data)
-    reach("bucket.written")
-    os.replace(temporary, path)
-    reach("bucket.renamed")
-
-
-def _temporary(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.parent / f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def _lay_out(out: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -95,27 +95,27 @@ class Coordinator:
     # -- looking --------------------------------------------------------------------------------------------------
 
     def stream(self, name: str) -> StreamState:
-        found = self.state.streams.get(name)
-        if found is None:
+        stream = self.state.streams.get(name)
+        if stream is None:
             known = ", ".join(sorted(self.state.streams)) or "none yet"
             raise NotFound(f"there is no stream {name!r}", reason="STREAM_NOT_FOUND", hint=f"known streams: {known}")
-        return found
+        return stream
 
     def record(self, id: str, uid: str | None = None) -> QueryRecord:
         """The latest query of that id; with a uid, the one that had it."""
-        found = self.state.queries.get(uid or self.state.names.get(id, ""))
-        if found is None or found.query.id != id:
+        record = self.state.queries.get(uid or self.state.names.get(id, ""))
+        if record is None or record.query.id != id:
             which = f" with uid {uid!r}" if uid else ""
             raise NotFound(f"there is no query {id!r}{which}", reason="QUERY_NOT_FOUND")
-        return found
+        return record
 
     def savings(self, plan: Plan, running: Mapping[str, RunningQuery]) -> dict[str, float]:
         """Which part of its own cost each query is spared. Only told to people, so not asked where it takes long."""
         widest = max((len(p.root.leaves) for p in plan.placements), default=0)
         if not plan.placements or widest > PRICED_LEAVES or len(plan.placements) > PRICED_QUERIES:
             return {}
-        found = self.planner.estimate(plan, running)
-        return {uid: 1 - found.shared[uid] / alone for uid, alone in found.alone.items() if alone > 0}
+        costs = self.planner.estimate(plan, running)
+        return {uid: 1 - costs.shared[uid] / alone for uid, alone in costs.alone.items() if alone > 0}
 
     def watermark(self, query: RunningQuery) -> int | None:
         """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""

@@ -28,7 +28,7 @@ def expiring(
     segments: Mapping[int, Sequence[Segment]], epoch: int, most_epochs: int, most_bytes: int
 ) -> tuple[int, ...]:
     """Epochs whose results go now."""
-    total = sum(x.bytes for found in segments.values() for x in found)
+    total = sum(x.bytes for of_epoch in segments.values() for x in of_epoch)
     gone: list[int] = []
     for e in sorted(segments):
         spare = SHARE if gone and len(gone) < TOGETHER else 0
@@ -50,15 +50,15 @@ def expired(
     epoch counts as having had some, because a gap must not pass in silence."""
     last: dict[str, Cursor] = {}
     for epoch in sorted(epochs, reverse=True):
-        found = indexes(epoch)
+        of_epoch = indexes(epoch)
         batches: dict[str, int] = {}
-        if found is None:
+        if of_epoch is None:
             batches = {
                 uid: LAST + 1
                 for uid, r in queries.items()
                 if r.epoch <= epoch and r.last is not None and r.last.epoch >= epoch
             }
-        for index in found or ():
+        for index in of_epoch or ():
             for uid, (_, count) in index.queries().items():
                 batches[uid] = batches.get(uid, 0) + count
         for uid, count in batches.items():

@@ -91,11 +91,11 @@ class Deliveries:
     def of(self, uid: str, sinks: int) -> tuple[SinkStatus, ...]:
         """How a query's sinks are doing; of those that have ended, or have not begun, there is nothing to tell."""
         deliveries = self._deliveries
-        found = [deliveries.get(SinkId(uid, number)) for number in range(sinks)]
-        return tuple(d.status() for d in found if d is not None and not d.over)
+        mine = [deliveries.get(SinkId(uid, number)) for number in range(sinks)]
+        return tuple(d.status() for d in mine if d is not None and not d.over)
 
     def behind(self) -> tuple[SinkStatus, ...]:
         """Sinks that fail or lack more than the newest epoch, those that lack most first."""
-        found = [d.status() for d in self._deliveries.values() if not d.over]
-        late = [s for s in found if s.failing_since_ms is not None or s.epochs_behind > 1]
+        all = [d.status() for d in self._deliveries.values() if not d.over]
+        late = [s for s in all if s.failing_since_ms is not None or s.epochs_behind > 1]
         return tuple(sorted(late, key=lambda s: (-s.epochs_behind, s.uid, s.number))[:SHOWN])

@@ -154,12 +154,12 @@ class Delivery:
             return self._end() if wanted.ended else Outcome.IDLE
         for epoch in range(self._position + 1, wanted.last + 1):
             try:
-                found = self._results.of_query(epoch, wanted.segments.get(epoch, ()), self.id.uid)
+                rows_of_epoch = self._results.of_query(epoch, wanted.segments.get(epoch, ()), self.id.uid)
             except Exception as failure:
                 gone = epoch <= self.wanted.gone  # by a newer announcement: the next step leaves it out
                 return Outcome.DELIVERED if gone else self._failed(epoch, failure)
-            if found is not None:
-                return self._hand_over(epoch, found)
+            if rows_of_epoch is not None:
+                return self._hand_over(epoch, rows_of_epoch)
         self._move(wanted.last, 0)
         return Outcome.DELIVERED
 
@@ -171,19 +171,19 @@ class Delivery:
             except Exception as failure:
                 logger.warning("closing %s: %s", self, _said(failure))
 
-    def _hand_over(self, epoch: int, found: QueryTable) -> Outcome:
+    def _hand_over(self, epoch: int, rows_of_epoch: QueryTable) -> Outcome:
         reach("delivery.begun")
         try:
             if self._sink is None:
                 self._sink = self._open_sink(self._spec)
-            self._sink.write(self.query_id, epoch, found.table)
+            self._sink.write(self.query_id, epoch, rows_of_epoch.table)
         except Exception as failure:
             return self._failed(epoch, failure)
         reach("delivery.sink")
         if self._trouble is not None:
             logger.info("%s works again after %d failed attempts", self, self._trouble.attempts)
         self._trouble, self._loss_told, self._succeeded_ms = None, False, self._now()
-        self._move(epoch, found.rows)
+        self._move(epoch, rows_of_epoch.rows)
         return Outcome.DELIVERED
 
     def _move(self, epoch: int, rows: int) -> None:

@@ -54,12 +54,12 @@ class TieredStore(BucketStore):
         if fetched is not None and not tier.fetch(object, fetched):
             raise InternalError(f"bucket file {name} is missing in both tiers", reason="BUCKET_MISSING")
         try:
-            found = read(path or fetched or self.directory / name)
+            opened = read(path or fetched or self.directory / name)
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
-        self._open.put(name, Opened(NO_FILE, found))  # as soon as there is a file of that name, it is opened instead
-        return found
+        self._open.put(name, Opened(NO_FILE, opened))  # as soon as there is a file of that name, it is opened instead
+        return opened
 
     def _is_gone(self, name: str) -> bool:
         return name not in self.folder.objects and super()._is_gone(name)  # evicted is not gone

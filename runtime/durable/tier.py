@@ -15,12 +15,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import fs
 
 from optimizer.errors import InvalidRequest, Unavailable
+from runtime.files import write_atomically
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
 _CHUNK = 1 << 22
@@ -79,16 +80,13 @@ class DurableTier:
                 stream = self._fs.open_input_stream(self._path(name))
         except FileNotFoundError:
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
-        try:
-            with stream, open(temporary, "wb") as out:
-                while piece := self._read(stream, name):
-                    out.write(piece)
-            os.replace(temporary, path)
-        except Exception:
-            temporary.unlink(missing_ok=True)
-            raise
+
+        def copy(out: BinaryIO) -> None:
+            while piece := self._read(stream, name):
+                out.write(piece)
+
+        with stream:
+            write_atomically(path, copy, several_writers=True)
         return True
 
     def delete(self, name: str) -> None:
@@ -104,8 +102,8 @@ class DurableTier:
         """Every object below the folder with its size."""
         start = self._path(folder) if folder else self._root
         with self._reaching(folder):
-            found = self._fs.get_file_info(fs.FileSelector(start, recursive=True, allow_not_found=True))
-        return {i.path[len(self._root) + 1 :]: i.size for i in found if i.type == fs.FileType.File}
+            objects = self._fs.get_file_info(fs.FileSelector(start, recursive=True, allow_not_found=True))
+        return {i.path[len(self._root) + 1 :]: i.size for i in objects if i.type == fs.FileType.File}
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class DurableTier:
 def _resolve(uri: str) -> tuple[Any, str]:
     """(file system, path). A plain path may be relative."""
     try:
-        found, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
+        system, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise InvalidRequest(
             f"the durable tier {uri!r} is neither a path nor a URI that pyarrow knows: {e}",
@@ -166,7 +164,7 @@ def _resolve(uri: str) -> tuple[Any, str]:
         ) from e
     except OSError as e:
         raise Unavailable(f"the durable tier {uri} cannot be reached: {e}", reason="DURABLE_UNAVAILABLE") from e
-    return found, path.rstrip("/")
+    return system, path.rstrip("/")
 
 
 def _sync(path: str) -> None:

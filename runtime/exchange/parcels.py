@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from runtime.buckets.file import BucketFile, Buckets, pack, parse
 from runtime.buckets.store import BucketStore
 from runtime.exchange.outbox import post
 from runtime.execution.executor import Broadcast
+from runtime.machine.cache import BoundedCache
 
 _ALIGN = 64
 _KEPT_OPEN = 4096
@@ -118,14 +118,11 @@ class ParcelStore:
             raise InternalError(f"bucket {name} was not sent with the stage that opens it", reason="BUCKET_MISSING")
         number, first, length = place
         at = (self._store, number, name)
-        found = _OPEN.get(at)
-        if found is None:
-            found = _OPEN[at] = parse(name, self._parcels[number].data[first : first + length])
-            if len(_OPEN) > _KEPT_OPEN:
-                _OPEN.popitem(last=False)
-        else:
-            _OPEN.move_to_end(at)
-        return found
+        opened = _OPEN.get(at)
+        if opened is None:
+            opened = parse(name, self._parcels[number].data[first : first + length])
+            _OPEN.put(at, opened)
+        return opened
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
         data = pack(meta, arrays)
@@ -133,13 +130,12 @@ class ParcelStore:
         return len(data)
 
 
-_OPEN: OrderedDict[tuple[str, int, str], BucketFile] = OrderedDict()
+_OPEN: BoundedCache[tuple[str, int, str], BucketFile] = BoundedCache(_KEPT_OPEN)
 """Open buckets of this process: Spark forgets between two stages what a worker has read of a broadcast."""
 
 
 def _arrived(store: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> ParcelStore:
     """A stage has arrived in this process. What was open and belongs to a withdrawn parcel can be let go."""
     if parcels:
-        for at in [a for a in _OPEN if a[0] != store or a[1] not in parcels]:
-            del _OPEN[at]
+        _OPEN.keep(lambda at: at[0] == store and at[1] in parcels)
     return ParcelStore(store, places, parcels)

@@ -92,14 +92,14 @@ def _view_rebuild(
         table = state.slots[ref.version].get(view.group, {})
         if all(table.get(slot) == uid for uid, slot in present.items()) and set(keys) <= set(ref.keys):
             return None
-    found = {uid: at for uid in sorted(present) if (at := _find(state, bucket, view.leaf, uid)) is not None}
-    if not separate and len(found) < len(present):
-        missing = ", ".join(sorted(present.keys() - found.keys()))
+    known = {uid: at for uid in sorted(present) if (at := _find(state, bucket, view.leaf, uid)) is not None}
+    if not separate and len(known) < len(present):
+        missing = ", ".join(sorted(present.keys() - known.keys()))
         raise InternalError(f"bucket {bucket.id} of epoch {bucket.epoch} does not know {missing}", reason="BITS_LOST")
-    if not found:
+    if not known:
         return None
-    keys = tuple(k for k in keys if users[(view.leaf, view.group, k)] & found.keys())
-    bits = tuple(BitSource(present[uid], *at) for uid, at in found.items())
+    keys = tuple(k for k in keys if users[(view.leaf, view.group, k)] & known.keys())
+    bits = tuple(BitSource(present[uid], *at) for uid, at in known.items())
     return ViewRebuild(bucket, view.leaf, view.group, view.words, bits, keys)
 
 

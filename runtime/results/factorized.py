@@ -87,15 +87,15 @@ def expand(table: pa.Table | pa.RecordBatch) -> pa.Table:
         total *= length
     row = np.repeat(np.arange(table.num_rows), total)
     number = np.arange(len(row)) - (np.cumsum(total) - total)[row]
-    found = {name: _one(table.column(i)).take(pa.array(row)) for i, name in enumerate(table.schema.names[:cut])}
+    opened = {name: _one(table.column(i)).take(pa.array(row)) for i, name in enumerate(table.schema.names[:cut])}
     for a, start, length in reversed(list(zip(lists, starts, lengths, strict=True))):
         at = pa.array(start[row] + number % length[row])  # the last list runs fastest
         number //= length[row]
         if pa.types.is_struct(a.type.value_type):
             names = [a.type.value_type.field(i).name for i in range(a.type.value_type.num_fields)]
-            found |= {name: column.take(at) for name, column in zip(names, a.values.flatten(), strict=True)}
+            opened |= {name: column.take(at) for name, column in zip(names, a.values.flatten(), strict=True)}
     names = [*BOUNDS, *about["outputs"]]
-    return pa.Table.from_arrays([found[name] for name in names], names)
+    return pa.Table.from_arrays([opened[name] for name in names], names)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

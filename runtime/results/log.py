@@ -92,22 +92,22 @@ class ResultLog:
     def index(self, epoch: int, segment: Segment) -> SegmentIndex:
         """What is in a segment. FileNotFoundError when it is not there; RESULTS_DAMAGED."""
         with self._lock:
-            found = self._indexes.get(segment.file)
-            if found is not None:
+            held = self._indexes.get(segment.file)
+            if held is not None:
                 self._indexes.move_to_end(segment.file)
-                return found
-        found = SegmentIndex.of_bytes(self._tail(segment), segment)
-        if found is None and self._refetch(segment.file):
-            found = SegmentIndex.of_bytes(self._tail(segment), segment)
-        if found is None:
+                return held
+        index = SegmentIndex.of_bytes(self._tail(segment), segment)
+        if index is None and self._refetch(segment.file):
+            index = SegmentIndex.of_bytes(self._tail(segment), segment)
+        if index is None:
             raise damaged(epoch, segment, "is damaged at its end, where its index is")
         with self._lock:
             if segment.file not in self._indexes:
-                self._indexes[segment.file] = found
-                self._held += len(found)
+                self._indexes[segment.file] = index
+                self._held += len(index)
             while self._held > HELD and len(self._indexes) > 1:
                 self._held -= len(self._indexes.popitem(last=False)[1])
-        return found
+        return index
 
     def indexes(self, epoch: int, segments: Sequence[Segment]) -> list[SegmentIndex] | None:
         """Of all segments of an epoch; None if one of them is damaged or missing."""

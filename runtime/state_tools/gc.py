@@ -21,15 +21,15 @@ def collect(directory: Path, *, dry_run: bool = False) -> list[Debris]:
     format_of(directory)  # first: the lock would make a directory where none is
     lock = StateLock(directory)
     try:
-        found = debris(directory, read_state(directory).state)
+        remains = debris(directory, read_state(directory).state)
         if not dry_run:
-            for item in found:
+            for item in remains:
                 (directory / item.path).unlink(missing_ok=True)
-            for folder in {(directory / item.path).parent for item in found}:
+            for folder in {(directory / item.path).parent for item in remains}:
                 _remove_empty(folder, directory / "sources")
     finally:
         lock.release()
-    return found
+    return remains
 
 
 def _remove_empty(folder: Path, top: Path) -> None:

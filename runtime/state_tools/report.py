@@ -103,8 +103,8 @@ class StateReport:
 
 
 def inspect(directory: Path) -> StateReport:
-    found = read_state(directory)
-    s = found.state
+    log = read_state(directory)
+    s = log.state
     planned = s.planned
     return StateReport(
         directory=str(directory),
@@ -116,11 +116,11 @@ def inspect(directory: Path) -> StateReport:
         executed_version=s.executed.version,
         partitions=s.plan.partitioning.count,
         groups=len(s.plan.groups),
-        snapshot=found.number,
-        snapshot_bytes=found.snapshot_bytes,
-        records=found.records,
-        log_bytes=found.log_bytes,
-        torn_bytes=found.torn,
+        snapshot=log.number,
+        snapshot_bytes=log.snapshot_bytes,
+        records=log.records,
+        log_bytes=log.log_bytes,
+        torn_bytes=log.torn,
         planned=None
         if planned is None
         else PlannedReport(

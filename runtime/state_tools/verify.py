@@ -25,6 +25,7 @@ import pyarrow as pa
 from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
 from runtime.buckets.refs import SourceRef
+from runtime.control.invariants import validate_state
 from runtime.control.state import State
 from runtime.engine.sources import folder_of
 from runtime.log.lock import is_locked
@@ -66,37 +67,44 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
     """`tiered`: there is a durable tier, so the directory is a cache; what is missing in it is no problem."""
     running = is_locked(directory)
     try:
-        found = read_state(directory)
+        log = read_state(directory)
     except InternalError as e:
         stop = Problem("log", e.reason, e.message, "the platform does not start; restore a copy of the directory")
         return Verification(str(directory), running, 0, 0, 0, (stop,), ())
-    problems = [*_buckets(directory, found.state), *_segments(directory, found.state)]
+    problems = [*_state(log.state), *_buckets(directory, log.state), *_segments(directory, log.state)]
     if tiered:
         again = "it is fetched again from the durable tier"
         problems = [replace(p, consequence=again) for p in problems if size_of(directory / p.file) is not None]
     else:
-        problems += _pushed(directory, found.state)
+        problems += _pushed(directory, log.state)
     if problems and running:
         problems = _still(directory, problems)
-    listed = [directory / "buckets" / f for f in found.state.bucket_files]
-    listed += [directory / "results" / f for f in found.state.segment_files]
+    listed = [directory / "buckets" / f for f in log.state.bucket_files]
+    listed += [directory / "results" / f for f in log.state.segment_files]
     sizes = [size for p in listed if (size := size_of(p)) is not None]
     return Verification(
         str(directory),
         running,
-        found.state.epoch,
+        log.state.epoch,
         len(sizes),
         sum(sizes),
         tuple(problems),
-        _notes(found),
+        _notes(log),
     )
+
+
+def _state(s: State) -> Iterator[Problem]:
+    try:
+        validate_state(s)
+    except InternalError as e:
+        yield Problem("log", e.reason, e.message, "rows may be wrong; restore a copy of the directory")
 
 
 def _still(directory: Path, problems: Sequence[Problem]) -> list[Problem]:
     """Those whose file the log still lists."""
     now = read_state(directory).state
     listed = {f"buckets/{f}" for f in now.bucket_files} | {f"results/{f}" for f in now.segment_files}
-    return [p for p in problems if p.file in listed]
+    return [p for p in problems if p.file in listed or p.file == "log"]
 
 
 def _notes(log: LogReport) -> tuple[str, ...]:

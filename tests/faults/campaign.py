@@ -35,7 +35,7 @@ from runtime.operators.source import SourceReport
 from tests.faults.story import scenario
 from tests.faults.survivor import Death, Survivor
 from tests.lives import PROFILES, make_life
-from tests.lives.engine import MEMORY, Durable
+from tests.lives.engine import MEMORY, Durable, validated
 from tests.lives.executors import Rotting, Stubborn
 from tests.oracle import run_oracle
 
@@ -142,7 +142,7 @@ def live(fate: Fate, life: Sequence[Line]) -> Outcome:
         def opener() -> Engine:
             if fate.durable is not None and fate.durable.lost:
                 shutil.rmtree(state, ignore_errors=True)
-            return Engine.open(state, executor, config, lambda: 0)
+            return validated(Engine.open(state, executor, config, lambda: 0))
 
         survivor = Survivor(
             opener,

@@ -12,6 +12,8 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
+from runtime.control.events import Event
+from runtime.control.invariants import validate_state
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.exchange.interface import ExchangeKind
@@ -39,6 +41,21 @@ class Durable:
         return [step for line in scenario for step in ([kill, line, kill] if "epoch" in line else [line])]
 
 
+def validated(engine: Engine) -> Engine:
+    """The engine, with a look at its state after every event."""
+    coordinator = engine.parts.coordinator
+    handle = coordinator.handle
+
+    def handle_and_look(event: Event) -> tuple[str, ...]:
+        unneeded = handle(event)
+        validate_state(coordinator.state)
+        return unneeded
+
+    validate_state(coordinator.state)
+    coordinator.handle = handle_and_look  # type: ignore[method-assign]
+    return engine
+
+
 def play(
     scenario: Sequence[dict[str, Any]],
     executor: Executor | None = None,
@@ -64,7 +81,7 @@ def play(
                 config = replace(config, durable=str(base / "durable"), fast_bytes=durable.fast_bytes)
                 if durable.lost:
                     shutil.rmtree(base / "state", ignore_errors=True)
-            return Engine.open(base / "state", tasks, config, lambda: 0)
+            return validated(Engine.open(base / "state", tasks, config, lambda: 0))
 
         run(steps, base / "out", opener)
         results = [json.loads(line) for line in (base / "out" / "results.jsonl").read_text().splitlines()]
