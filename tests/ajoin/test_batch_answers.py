@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ajoin.platform.batch import Applied, Latencies, apply_batch
 from ajoin.platform.catalog import Limits
-from ajoin.platform.mailbox import Controls, Item
+from ajoin.platform.mailbox import BatchItem, BatchRequest
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError, InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
@@ -44,17 +44,17 @@ def test_answers_stand_where_their_requests_stood(tmp_path: Path) -> None:
     schemas = engine.schemas()
     unknown_sink = (ConnectorSpec("nonsense"),)
 
-    def create(id: str, sinks: tuple[ConnectorSpec, ...] = ()) -> Item:
-        return Item(CreateQuery(id, parse_query(SQL, schemas), sinks), schemas)
+    def create(id: str, sinks: tuple[ConnectorSpec, ...] = ()) -> BatchItem:
+        return BatchItem(CreateQuery(id, parse_query(SQL, schemas), sinks), schemas)
 
-    def item(control: Control | AJoinError) -> Item:
-        return Item(control)
+    def item(control: Control | AJoinError) -> BatchItem:
+        return BatchItem(control)
 
     requests = [
-        Controls((item(InvalidRequest("no", reason="AT_THE_DOOR")), create("q1")), 5, Future()),
-        Controls((), 5, Future()),
-        Controls((create("q1"), create("q2", unknown_sink), item(ScaleTo(3)), create("q3")), 7, Future()),
-        Controls((create("one too many"), item(DeleteQuery("q1")), item(ScaleTo(0))), 8, Future()),
+        BatchRequest((item(InvalidRequest("no", reason="AT_THE_DOOR")), create("q1")), 5, Future()),
+        BatchRequest((), 5, Future()),
+        BatchRequest((create("q1"), create("q2", unknown_sink), item(ScaleTo(3)), create("q3")), 7, Future()),
+        BatchRequest((create("one too many"), item(DeleteQuery("q1")), item(ScaleTo(0))), 8, Future()),
     ]
     latencies = Latencies(10)
     answers = apply_batch(engine, requests, lambda: 20, Limits(queries=4), latencies)
@@ -76,9 +76,9 @@ def test_answers_stand_where_their_requests_stood(tmp_path: Path) -> None:
 
 def test_a_batch_of_refusals_changes_nothing(tmp_path: Path) -> None:
     engine = opened(tmp_path)
-    before, memory = engine.plan, engine.planner.memory
+    before, memory = engine.plan, engine.parts.planner.memory
     refusal = InvalidRequest("no", reason="AT_THE_DOOR")
-    request = Controls((Item(refusal), Item(refusal)), 0, Future())
+    request = BatchRequest((BatchItem(refusal), BatchItem(refusal)), 0, Future())
     assert apply_batch(engine, [request], lambda: 0, Limits(), Latencies(10)) == [(request, [refusal, refusal])]
-    assert engine.plan == before and engine.planner.memory == memory
+    assert engine.plan == before and engine.parts.planner.memory == memory
     engine.close()

@@ -43,7 +43,7 @@ class Pair:
 
     def alike(self) -> None:
         """They remember the same, and the next optimizations find the same, for the same reasons."""
-        assert self.one.planner.memory == self.other.planner.memory
+        assert self.one.parts.planner.memory == self.other.parts.planner.memory
         for _ in range(3):
             first, second = self.both(lambda engine: _judged(engine))
             assert first == second
@@ -80,7 +80,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             for stream in "AB":
                 engine.push(stream, rows)
             engine.run_epoch()
-    made.other.planner.statistics = made.one.planner.statistics  # measured times differ, and are not what is tested
+    made.other.parts.planner.statistics = (
+        made.one.parts.planner.statistics
+    )  # measured times differ, and are not what is tested
     made.both(lambda engine: engine.optimize("full"))
     made.apply(ForceGroups((("a", 0), ("b", 1))))
     yield made
@@ -101,7 +103,7 @@ def without_room(monkeypatch: pytest.MonkeyPatch, engine: Engine, *controls: Con
 def test_a_query_that_costs_too_much_is_not_remembered(tmp_path: Path) -> None:
     free = _opened(tmp_path / "free", None)
     free.apply([create(free, "q1")])
-    cost = free.planner.estimate(free.plan, free.state.running()).cost
+    cost = free.parts.planner.estimate(free.plan, free.state.running).cost
     free.close()
     pair = Pair(tmp_path, 1.01 * cost)
     pair.apply(create(pair.one, "q1"))
@@ -146,15 +148,15 @@ def test_hysteresis_counts_only_what_was_logged(pair: Pair, monkeypatch: pytest.
 
 
 def test_a_judgement_that_changes_no_plan_is_remembered(pair: Pair) -> None:
-    before = pair.one.planner.memory
+    before = pair.one.parts.planner.memory
     pair.one.apply([Optimize("full", force=False)])
     assert pair.one.plan == pair.other.plan
-    assert pair.one.planner.memory != before
+    assert pair.one.parts.planner.memory != before
 
 
 def test_a_dry_run_is_not_remembered(pair: Pair) -> None:
-    before = pair.one.planner.memory
+    before = pair.one.parts.planner.memory
     for _ in range(4):
         pair.one.optimize("full", dry_run=True)
-    assert pair.one.planner.memory == before
+    assert pair.one.parts.planner.memory == before
     pair.alike()
