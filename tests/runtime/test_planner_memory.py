@@ -80,9 +80,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             for stream in "AB":
                 engine.push(stream, rows)
             engine.run_epoch()
-    made.other.parts.planner.statistics = (
-        made.one.parts.planner.statistics
-    )  # measured times differ, and are not what is tested
+    # measured times differ, and are not what is tested
+    made.other.parts.planner.statistics = made.one.parts.planner.statistics
     made.both(lambda engine: engine.optimize("full"))
     made.apply(ForceGroups((("a", 0), ("b", 1))))
     yield made
