@@ -24,7 +24,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -40,8 +39,6 @@ from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.results.factorized import expand
-
-__all__ = ["Clock", "LocalEngine"]
 
 
 class Clock:
@@ -93,7 +90,7 @@ class LocalEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- what users do ----------------------------------------------------------------------------------------------
@@ -115,14 +112,12 @@ class LocalEngine:
         return self.engine.create_stream(schema, ConnectorSpec(source, tuple((options or {}).items())))
 
     def create_query(self, sql: str, *, id: str, sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
-        info = self.apply(CreateQuery(id, parse_query(sql, self.engine.schemas()), tuple(sinks)))
-        assert info is not None
-        return info
+        self.apply(CreateQuery(id, parse_query(sql, self.engine.schemas()), tuple(sinks)))
+        return self.engine.query(id)
 
     def delete_query(self, id: str) -> QueryInfo:
-        info = self.apply(DeleteQuery(id))
-        assert info is not None
-        return info
+        self.apply(DeleteQuery(id))
+        return self.engine.query(id)
 
     def apply(self, control: Control) -> QueryInfo | None:
         """Any other request: a forced order or grouping, scaling, optimizing (runtime.api)."""
@@ -136,10 +131,7 @@ class LocalEngine:
         self.engine.push(stream, rows)
 
     def raise_watermark(self, ts: int | None, *streams: str) -> None:
-        """At the end of the next epoch nothing before `ts` is expected any more, on these or on all streams.
-
-        None: nothing at all is expected any more, so every window closes.
-        """
+        """After the next epoch nothing before `ts` (None: nothing at all) is expected on these, or on all, streams."""
         for name in streams or tuple(self.engine.schemas()):
             self.engine.raise_watermark(name, ts)
 
@@ -149,12 +141,9 @@ class LocalEngine:
     # -- what they get ----------------------------------------------------------------------------------------------
 
     def rows(self, id: str) -> list[dict[str, Any]]:
-        """All rows the query has delivered, in order of delivery; times are milliseconds since 1970.
-
-        Rows of EMIT FACTORIZED are multiplied out.
-        """
+        """All rows delivered so far, in order; times are milliseconds since 1970; EMIT FACTORIZED is expanded."""
         batches = (b.rows for b in self.engine.read_results(id, None, 1 << 30))
-        return [row for batch in batches for row in _milliseconds(expand(pa.Table.from_batches([batch]))).to_pylist()]
+        return [row for batch in batches for row in _milliseconds(expand(batch)).to_pylist()]
 
 
 def _milliseconds(table: pa.Table) -> pa.Table:
