@@ -106,7 +106,7 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
                 plan.words(source.group),
                 tuple(sorted(selections, key=lambda s: s.slot)),
                 tuple(sorted(windows, key=lambda w: w.slot)),
-                tuple(sorted(keys[source])),
+                tuple(sorted(keys.get(source, ()))),
             )
         )
     kept = tuple(c.name for c in schema.columns if c.name in columns)
