@@ -9,7 +9,6 @@ with the query.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from random import Random
@@ -161,7 +160,7 @@ class _Live:
 
     def _pulled(self) -> int:
         """Of the slowest stream."""
-        return min(int(json.loads(st.offset)["n"]) for st in self.engine.state.streams.values())
+        return min(int(st.position.offset["n"]) for st in self.engine.state.streams.values())
 
     def _send(self, request: UserRequest) -> None:
         q = self.queries[request.query]
