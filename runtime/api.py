@@ -20,6 +20,8 @@ from runtime.connectors.base import ConnectorSpec
 
 class QueryState(StrEnum):
     RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    """It kept an epoch from ending, or somebody stopped it; it can be resumed or deleted."""
     DELETED = "DELETED"
 
 
@@ -37,6 +39,21 @@ class CreateQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeleteQuery:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendQuery:
+    """Stop it and keep its id; `reason` is told to people."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeQuery:
+    """Let a suspended query run again, from the next window on, as a new query with its id, SQL and sinks."""
+
     id: str
 
 
@@ -76,7 +93,17 @@ class Optimize:
     rescale: bool = False
 
 
-Control = CreateQuery | DeleteQuery | ForceOrder | ForceGroups | ScaleTo | SplitPartition | Optimize
+Control = (
+    CreateQuery
+    | DeleteQuery
+    | SuspendQuery
+    | ResumeQuery
+    | ForceOrder
+    | ForceGroups
+    | ScaleTo
+    | SplitPartition
+    | Optimize
+)
 
 
 # -- answers ------------------------------------------------------------------------------------------------------
@@ -144,6 +171,8 @@ class QueryInfo:
     created_at_ms: int = 0
     deployment_latency_ms: int = 0
     deliveries: tuple[SinkStatus, ...] = ()
+    suspended: str = ""
+    """Why, if it is."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -72,15 +72,43 @@ def delete(id: Id, server: ServerOption = None, as_json: JsonFlag = False) -> No
         console().print(f"deleted query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, complete until {until}")
 
 
+@app.command("suspend")
+def suspend(
+    id: Id,
+    reason: Annotated[str, typer.Option(help="Why, for people.")] = "",
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop a query and keep its id; it can be resumed or deleted."""
+    with client(server) as ajoin:
+        info = ajoin.suspend_query(id, reason)
+    if as_json:
+        print_json(info)
+    else:
+        console().print(f"suspended query [bold]{escape(id)}[/]: {info.rows:,} rows delivered")
+
+
+@app.command("resume")
+def resume(id: Id, server: ServerOption = None, as_json: JsonFlag = False) -> None:
+    """Let a suspended query run again, from the next window on."""
+    with client(server) as ajoin:
+        info = ajoin.resume_query(id)
+    if as_json:
+        print_json(info)
+    else:
+        start = event_time(info.active_from, "the first tuple")
+        console().print(f"resumed query [bold]{escape(id)}[/]: active from {start}")
+
+
 @app.command("list")
 def list_queries(
     all: Annotated[bool, typer.Option("--all", "-a", help="Deleted queries as well.")] = False,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Running queries."""
+    """Running and suspended queries."""
     with client(server) as ajoin:
-        queries = [q for q in ajoin.queries() if all or q.state == QueryState.RUNNING]
+        queries = [q for q in ajoin.queries() if all or q.state != QueryState.DELETED]
     if as_json:
         print_json(queries)
         return
@@ -154,6 +182,8 @@ def _sinks(q: QueryInfo) -> str:
 def _show(info: QueryInfo) -> None:
     out = console()
     out.print(f"[bold]{escape(info.id)}[/]  {info.state.value}")
+    if info.suspended:
+        out.print(f"  [yellow]{escape(info.suspended)}[/]", soft_wrap=True)
     for line in info.sql.strip().splitlines():
         out.print(f"  [cyan]{escape(line)}[/]", soft_wrap=True)
     sinks = [f"{s.kind} {' '.join(f'{k}={v}' for k, v in s.options)}".strip() for s in info.sinks]

@@ -158,6 +158,16 @@ class AsyncClient:
         request = queries_pb2.DeleteQueryRequest(query_id=id, request_id=request_id or new_request_id())
         return convert.query_from_pb((await self._call(self._queries.DeleteQuery, request)).query)
 
+    async def suspend_query(self, id: str, reason: str = "", *, request_id: str | None = None) -> QueryInfo:
+        """Stop a query and keep its id."""
+        request = queries_pb2.SuspendQueryRequest(query_id=id, reason=reason, request_id=request_id or new_request_id())
+        return convert.query_from_pb((await self._call(self._queries.SuspendQuery, request)).query)
+
+    async def resume_query(self, id: str, *, request_id: str | None = None) -> QueryInfo:
+        """Let a suspended query run again, from the next window on."""
+        request = queries_pb2.ResumeQueryRequest(query_id=id, request_id=request_id or new_request_id())
+        return convert.query_from_pb((await self._call(self._queries.ResumeQuery, request)).query)
+
     async def query(self, id: str, *, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one that had this uid."""
         return (await self._described(id, uid))[0]

@@ -41,7 +41,9 @@ from runtime.api import (
     QueryInfo,
     QueryState,
     ResultBatch,
+    ResumeQuery,
     StreamInfo,
+    SuspendQuery,
 )
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.engine import Engine
@@ -128,6 +130,13 @@ class Platform:
     def delete_queries(self, ids: Sequence[str]) -> Future[list[Outcome]]:
         return self._request([BatchItem(DeleteQuery(id)) for id in ids], self._clock())
 
+    def suspend_query(self, id: str, reason: str = "") -> Future[list[Outcome]]:
+        """Its outcome is the QueryInfo, or the error."""
+        return self._request([BatchItem(SuspendQuery(id, reason or "somebody asked for it"))], self._clock())
+
+    def resume_query(self, id: str) -> Future[list[Outcome]]:
+        return self._request([BatchItem(ResumeQuery(id))], self._clock())
+
     def control(self, control: Control) -> Future[list[Outcome]]:
         """ForceOrder, ForceGroups, ScaleTo or SplitPartition.
 
@@ -190,9 +199,9 @@ class Platform:
     ) -> str:
         """`shown` may hide what the caller must not see of the queries that run."""
         candidate = None
-        if id is not None and self._engine.query(id).state == QueryState.DELETED:
+        if id is not None and (state := self._engine.query(id).state) != QueryState.RUNNING:
             raise FailedPrecondition(
-                f"query {id!r} was deleted", reason="QUERY_DELETED", hint="only running queries have a plan"
+                f"query {id!r} was {state.lower()}", reason=f"QUERY_{state}", hint="only running queries have a plan"
             )
         if sql is not None:
             candidate = parse_query(sql, self._engine.schemas(), max_length=self.limits.sql_bytes)

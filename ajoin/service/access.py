@@ -26,6 +26,8 @@ LEAST: dict[str, Role] = {
     "QueryService/CreateQuery": Role.write,
     "QueryService/CreateQueries": Role.write,
     "QueryService/DeleteQuery": Role.write,
+    "QueryService/SuspendQuery": Role.write,
+    "QueryService/ResumeQuery": Role.write,
     "QueryService/GetQuery": Role.read,
     "QueryService/ListQueries": Role.read,
     "ResultService/Subscribe": Role.read,

@@ -59,6 +59,24 @@ class QueryService(rpc.QueryServiceServicer):
 
         return await self._idempotency.once(request, run, caller().tenant)
 
+    async def SuspendQuery(self, request: pb.SuspendQueryRequest, context: Any) -> pb.SuspendQueryResponse:
+        async def run() -> pb.SuspendQueryResponse:
+            require("query_id", request.query_id)
+            id = caller().scope.full(request.query_id)
+            outcomes = await asyncio.wrap_future(self._platform.suspend_query(id, request.reason))
+            return pb.SuspendQueryResponse(query=_shown(only(outcomes)))
+
+        return await self._idempotency.once(request, run, caller().tenant)
+
+    async def ResumeQuery(self, request: pb.ResumeQueryRequest, context: Any) -> pb.ResumeQueryResponse:
+        async def run() -> pb.ResumeQueryResponse:
+            require("query_id", request.query_id)
+            id = caller().scope.full(request.query_id)
+            outcomes = await asyncio.wrap_future(self._platform.resume_query(id))
+            return pb.ResumeQueryResponse(query=_shown(only(outcomes)))
+
+        return await self._idempotency.once(request, run, caller().tenant)
+
     async def GetQuery(self, request: pb.GetQueryRequest, context: Any) -> pb.GetQueryResponse:
         require("query_id", request.query_id)
         scope = caller().scope

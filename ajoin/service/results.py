@@ -78,7 +78,7 @@ class ResultService(rpc.ResultServiceServicer):
             if saying != said:
                 yield pb.SubscribeResponse(progress=_progress(view, place))
                 said = saying
-            if view.info.state == QueryState.DELETED or request.stop_when_caught_up:
+            if view.info.state != QueryState.RUNNING or request.stop_when_caught_up:
                 return
             if view.state == PlatformState.FAILED:
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")

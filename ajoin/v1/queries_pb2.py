@@ -26,43 +26,51 @@ from ajoin.v1 import errors_pb2 as ajoin_dot_v1_dot_errors__pb2
 from ajoin.v1 import streams_pb2 as ajoin_dot_v1_dot_streams__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/queries.proto\x12\x08\x61join.v1\x1a\x15\x61join/v1/errors.proto\x1a\x16\x61join/v1/streams.proto\"N\n\tQuerySpec\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\"\n\x05sinks\x18\x03 \x03(\x0b\x32\x13.ajoin.v1.Connector\"\xbd\x03\n\x05Query\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0b\n\x03sql\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryState\x12\x1b\n\x0e\x61\x63tive_from_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x61\x63tive_until_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwatermark_ms\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x14\n\x0cplan_version\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\r\n\x05group\x18\x0b \x01(\x05\x12\x0f\n\x07outputs\x18\x0c \x03(\t\x12\"\n\x05sinks\x18\r \x03(\x0b\x32\x13.ajoin.v1.Connector\x12\x15\n\rcreated_at_ms\x18\x0e \x01(\x03\x12\x1d\n\x15\x64\x65ployment_latency_ms\x18\x0f \x01(\x03\x12(\n\ndeliveries\x18\x10 \x03(\x0b\x32\x14.ajoin.v1.SinkStatusB\x11\n\x0f_active_from_msB\x12\n\x10_active_until_msB\x0f\n\r_watermark_ms\"\x91\x02\n\nSinkStatus\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x15\n\repochs_behind\x18\x05 \x01(\x03\x12\x13\n\x0brows_behind\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x1d\n\x10\x66\x61iling_since_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x61ttempts\x18\t \x01(\x03\x12\x1c\n\x0flast_success_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0blost_epochs\x18\x0b \x01(\x03\x42\x13\n\x11_failing_since_msB\x12\n\x10_last_success_ms\"K\n\x12\x43reateQueryRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x43reateQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"N\n\x14\x43reateQueriesRequest\x12\"\n\x05specs\x18\x01 \x03(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"A\n\x15\x43reateQueriesResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0b\x32\x16.ajoin.v1.QueryOutcome\"c\n\x0cQueryOutcome\x12 \n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.QueryH\x00\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x15.ajoin.v1.ErrorDetailH\x00\x42\t\n\x07outcome\":\n\x12\x44\x65leteQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x44\x65leteQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"0\n\x0fGetQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\"H\n\x10GetQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\x12\x14\n\x0c\x61rrow_schema\x18\x02 \x01(\x0c\"`\n\x12ListQueriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12#\n\x05state\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.QueryState\"P\n\x13ListQueriesResponse\x12 \n\x07queries\x18\x01 \x03(\x0b\x32\x0f.ajoin.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*[\n\nQueryState\x12\x1b\n\x17QUERY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13QUERY_STATE_RUNNING\x10\x01\x12\x17\n\x13QUERY_STATE_DELETED\x10\x02\x32\x87\x03\n\x0cQueryService\x12J\n\x0b\x43reateQuery\x12\x1c.ajoin.v1.CreateQueryRequest\x1a\x1d.ajoin.v1.CreateQueryResponse\x12P\n\rCreateQueries\x12\x1e.ajoin.v1.CreateQueriesRequest\x1a\x1f.ajoin.v1.CreateQueriesResponse\x12J\n\x0b\x44\x65leteQuery\x12\x1c.ajoin.v1.DeleteQueryRequest\x1a\x1d.ajoin.v1.DeleteQueryResponse\x12\x41\n\x08GetQuery\x12\x19.ajoin.v1.GetQueryRequest\x1a\x1a.ajoin.v1.GetQueryResponse\x12J\n\x0bListQueries\x12\x1c.ajoin.v1.ListQueriesRequest\x1a\x1d.ajoin.v1.ListQueriesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/queries.proto\x12\x08\x61join.v1\x1a\x15\x61join/v1/errors.proto\x1a\x16\x61join/v1/streams.proto\"N\n\tQuerySpec\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\"\n\x05sinks\x18\x03 \x03(\x0b\x32\x13.ajoin.v1.Connector\"\xd0\x03\n\x05Query\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0b\n\x03sql\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryState\x12\x1b\n\x0e\x61\x63tive_from_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x61\x63tive_until_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwatermark_ms\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x14\n\x0cplan_version\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\r\n\x05group\x18\x0b \x01(\x05\x12\x0f\n\x07outputs\x18\x0c \x03(\t\x12\"\n\x05sinks\x18\r \x03(\x0b\x32\x13.ajoin.v1.Connector\x12\x15\n\rcreated_at_ms\x18\x0e \x01(\x03\x12\x1d\n\x15\x64\x65ployment_latency_ms\x18\x0f \x01(\x03\x12(\n\ndeliveries\x18\x10 \x03(\x0b\x32\x14.ajoin.v1.SinkStatus\x12\x11\n\tsuspended\x18\x11 \x01(\tB\x11\n\x0f_active_from_msB\x12\n\x10_active_until_msB\x0f\n\r_watermark_ms\"\x91\x02\n\nSinkStatus\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x15\n\repochs_behind\x18\x05 \x01(\x03\x12\x13\n\x0brows_behind\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x1d\n\x10\x66\x61iling_since_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x61ttempts\x18\t \x01(\x03\x12\x1c\n\x0flast_success_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0blost_epochs\x18\x0b \x01(\x03\x42\x13\n\x11_failing_since_msB\x12\n\x10_last_success_ms\"K\n\x12\x43reateQueryRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x43reateQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"N\n\x14\x43reateQueriesRequest\x12\"\n\x05specs\x18\x01 \x03(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"A\n\x15\x43reateQueriesResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0b\x32\x16.ajoin.v1.QueryOutcome\"c\n\x0cQueryOutcome\x12 \n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.QueryH\x00\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x15.ajoin.v1.ErrorDetailH\x00\x42\t\n\x07outcome\":\n\x12\x44\x65leteQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x44\x65leteQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"K\n\x13SuspendQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"6\n\x14SuspendQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\":\n\x12ResumeQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13ResumeQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"0\n\x0fGetQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\"H\n\x10GetQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\x12\x14\n\x0c\x61rrow_schema\x18\x02 \x01(\x0c\"`\n\x12ListQueriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12#\n\x05state\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.QueryState\"P\n\x13ListQueriesResponse\x12 \n\x07queries\x18\x01 \x03(\x0b\x32\x0f.ajoin.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*v\n\nQueryState\x12\x1b\n\x17QUERY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13QUERY_STATE_RUNNING\x10\x01\x12\x17\n\x13QUERY_STATE_DELETED\x10\x02\x12\x19\n\x15QUERY_STATE_SUSPENDED\x10\x03\x32\xa2\x04\n\x0cQueryService\x12J\n\x0b\x43reateQuery\x12\x1c.ajoin.v1.CreateQueryRequest\x1a\x1d.ajoin.v1.CreateQueryResponse\x12P\n\rCreateQueries\x12\x1e.ajoin.v1.CreateQueriesRequest\x1a\x1f.ajoin.v1.CreateQueriesResponse\x12J\n\x0b\x44\x65leteQuery\x12\x1c.ajoin.v1.DeleteQueryRequest\x1a\x1d.ajoin.v1.DeleteQueryResponse\x12M\n\x0cSuspendQuery\x12\x1d.ajoin.v1.SuspendQueryRequest\x1a\x1e.ajoin.v1.SuspendQueryResponse\x12J\n\x0bResumeQuery\x12\x1c.ajoin.v1.ResumeQueryRequest\x1a\x1d.ajoin.v1.ResumeQueryResponse\x12\x41\n\x08GetQuery\x12\x19.ajoin.v1.GetQueryRequest\x1a\x1a.ajoin.v1.GetQueryResponse\x12J\n\x0bListQueries\x12\x1c.ajoin.v1.ListQueriesRequest\x1a\x1d.ajoin.v1.ListQueriesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ajoin.v1.queries_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUERYSTATE']._serialized_start=1686
-  _globals['_QUERYSTATE']._serialized_end=1777
+  _globals['_QUERYSTATE']._serialized_start=1953
+  _globals['_QUERYSTATE']._serialized_end=2071
   _globals['_QUERYSPEC']._serialized_start=83
   _globals['_QUERYSPEC']._serialized_end=161
   _globals['_QUERY']._serialized_start=164
-  _globals['_QUERY']._serialized_end=609
-  _globals['_SINKSTATUS']._serialized_start=612
-  _globals['_SINKSTATUS']._serialized_end=885
-  _globals['_CREATEQUERYREQUEST']._serialized_start=887
-  _globals['_CREATEQUERYREQUEST']._serialized_end=962
-  _globals['_CREATEQUERYRESPONSE']._serialized_start=964
-  _globals['_CREATEQUERYRESPONSE']._serialized_end=1017
-  _globals['_CREATEQUERIESREQUEST']._serialized_start=1019
-  _globals['_CREATEQUERIESREQUEST']._serialized_end=1097
-  _globals['_CREATEQUERIESRESPONSE']._serialized_start=1099
-  _globals['_CREATEQUERIESRESPONSE']._serialized_end=1164
-  _globals['_QUERYOUTCOME']._serialized_start=1166
-  _globals['_QUERYOUTCOME']._serialized_end=1265
-  _globals['_DELETEQUERYREQUEST']._serialized_start=1267
-  _globals['_DELETEQUERYREQUEST']._serialized_end=1325
-  _globals['_DELETEQUERYRESPONSE']._serialized_start=1327
-  _globals['_DELETEQUERYRESPONSE']._serialized_end=1380
-  _globals['_GETQUERYREQUEST']._serialized_start=1382
-  _globals['_GETQUERYREQUEST']._serialized_end=1430
-  _globals['_GETQUERYRESPONSE']._serialized_start=1432
-  _globals['_GETQUERYRESPONSE']._serialized_end=1504
-  _globals['_LISTQUERIESREQUEST']._serialized_start=1506
-  _globals['_LISTQUERIESREQUEST']._serialized_end=1602
-  _globals['_LISTQUERIESRESPONSE']._serialized_start=1604
-  _globals['_LISTQUERIESRESPONSE']._serialized_end=1684
-  _globals['_QUERYSERVICE']._serialized_start=1780
-  _globals['_QUERYSERVICE']._serialized_end=2171
+  _globals['_QUERY']._serialized_end=628
+  _globals['_SINKSTATUS']._serialized_start=631
+  _globals['_SINKSTATUS']._serialized_end=904
+  _globals['_CREATEQUERYREQUEST']._serialized_start=906
+  _globals['_CREATEQUERYREQUEST']._serialized_end=981
+  _globals['_CREATEQUERYRESPONSE']._serialized_start=983
+  _globals['_CREATEQUERYRESPONSE']._serialized_end=1036
+  _globals['_CREATEQUERIESREQUEST']._serialized_start=1038
+  _globals['_CREATEQUERIESREQUEST']._serialized_end=1116
+  _globals['_CREATEQUERIESRESPONSE']._serialized_start=1118
+  _globals['_CREATEQUERIESRESPONSE']._serialized_end=1183
+  _globals['_QUERYOUTCOME']._serialized_start=1185
+  _globals['_QUERYOUTCOME']._serialized_end=1284
+  _globals['_DELETEQUERYREQUEST']._serialized_start=1286
+  _globals['_DELETEQUERYREQUEST']._serialized_end=1344
+  _globals['_DELETEQUERYRESPONSE']._serialized_start=1346
+  _globals['_DELETEQUERYRESPONSE']._serialized_end=1399
+  _globals['_SUSPENDQUERYREQUEST']._serialized_start=1401
+  _globals['_SUSPENDQUERYREQUEST']._serialized_end=1476
+  _globals['_SUSPENDQUERYRESPONSE']._serialized_start=1478
+  _globals['_SUSPENDQUERYRESPONSE']._serialized_end=1532
+  _globals['_RESUMEQUERYREQUEST']._serialized_start=1534
+  _globals['_RESUMEQUERYREQUEST']._serialized_end=1592
+  _globals['_RESUMEQUERYRESPONSE']._serialized_start=1594
+  _globals['_RESUMEQUERYRESPONSE']._serialized_end=1647
+  _globals['_GETQUERYREQUEST']._serialized_start=1649
+  _globals['_GETQUERYREQUEST']._serialized_end=1697
+  _globals['_GETQUERYRESPONSE']._serialized_start=1699
+  _globals['_GETQUERYRESPONSE']._serialized_end=1771
+  _globals['_LISTQUERIESREQUEST']._serialized_start=1773
+  _globals['_LISTQUERIESREQUEST']._serialized_end=1869
+  _globals['_LISTQUERIESRESPONSE']._serialized_start=1871
+  _globals['_LISTQUERIESRESPONSE']._serialized_end=1951
+  _globals['_QUERYSERVICE']._serialized_start=2074
+  _globals['_QUERYSERVICE']._serialized_end=2620
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,8 @@ class _QueryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueryState
     """It takes part in every epoch."""
     QUERY_STATE_DELETED: _QueryState.ValueType  # 2
     """It has ended; what it delivered can still be read while it is retained."""
+    QUERY_STATE_SUSPENDED: _QueryState.ValueType  # 3
+    """It kept epochs from ending, or somebody stopped it. It can be resumed or deleted."""
 
 class QueryState(_QueryState, metaclass=_QueryStateEnumTypeWrapper):
     """Where a query is in its life."""
@@ -43,6 +45,8 @@ QUERY_STATE_RUNNING: QueryState.ValueType  # 1
 """It takes part in every epoch."""
 QUERY_STATE_DELETED: QueryState.ValueType  # 2
 """It has ended; what it delivered can still be read while it is retained."""
+QUERY_STATE_SUSPENDED: QueryState.ValueType  # 3
+"""It kept epochs from ending, or somebody stopped it. It can be resumed or deleted."""
 Global___QueryState: _TypeAlias = QueryState  # noqa: Y015
 
 @_typing.final
@@ -99,6 +103,7 @@ class Query(_message.Message):
     CREATED_AT_MS_FIELD_NUMBER: _builtins.int
     DEPLOYMENT_LATENCY_MS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    SUSPENDED_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -106,7 +111,7 @@ class Query(_message.Message):
     sql: _builtins.str
     """The SQL text as given."""
     state: Global___QueryState.ValueType
-    """Running or deleted."""
+    """Running, suspended or deleted."""
     active_from_ms: _builtins.int
     """Start of its first window; it delivers every window from here on completely. Absent: no bound."""
     active_until_ms: _builtins.int
@@ -125,6 +130,8 @@ class Query(_message.Message):
     """When it was created, in milliseconds of wall-clock time since the Unix epoch."""
     deployment_latency_ms: _builtins.int
     """Milliseconds from the arrival of the request until the query took effect. 0 also when no longer known."""
+    suspended: _builtins.str
+    """Why it is suspended. Empty: it is not."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the columns it delivers after window_start and window_end."""
@@ -156,10 +163,11 @@ class Query(_message.Message):
         created_at_ms: _builtins.int = ...,
         deployment_latency_ms: _builtins.int = ...,
         deliveries: _abc.Iterable[Global___SinkStatus] | None = ...,
+        suspended: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "group", b"group", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "uid", b"uid", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "group", b"group", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015
@@ -436,6 +444,114 @@ class DeleteQueryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteQueryResponse: _TypeAlias = DeleteQueryResponse  # noqa: Y015
+
+@_typing.final
+class SuspendQueryRequest(_message.Message):
+    """Which query to stop, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    query_id: _builtins.str
+    """(Required) Its id."""
+    reason: _builtins.str
+    """(Optional) Why, for people. Empty: somebody asked for it."""
+    request_id: _builtins.str
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
+    def __init__(
+        self,
+        *,
+        query_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_id", b"query_id", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendQueryRequest: _TypeAlias = SuspendQueryRequest  # noqa: Y015
+
+@_typing.final
+class SuspendQueryResponse(_message.Message):
+    """The query that was stopped."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def query(self) -> Global___Query:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        query: Global___Query | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendQueryResponse: _TypeAlias = SuspendQueryResponse  # noqa: Y015
+
+@_typing.final
+class ResumeQueryRequest(_message.Message):
+    """Which query is to run again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    query_id: _builtins.str
+    """(Required) Its id."""
+    request_id: _builtins.str
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
+    def __init__(
+        self,
+        *,
+        query_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_id", b"query_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeQueryRequest: _TypeAlias = ResumeQueryRequest  # noqa: Y015
+
+@_typing.final
+class ResumeQueryResponse(_message.Message):
+    """The query that runs again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def query(self) -> Global___Query:
+        """The new query."""
+
+    def __init__(
+        self,
+        *,
+        query: Global___Query | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeQueryResponse: _TypeAlias = ResumeQueryResponse  # noqa: Y015
 
 @_typing.final
 class GetQueryRequest(_message.Message):

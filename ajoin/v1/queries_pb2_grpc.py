@@ -53,6 +53,16 @@ class QueryServiceStub:
                 request_serializer=ajoin_dot_v1_dot_queries__pb2.DeleteQueryRequest.SerializeToString,
                 response_deserializer=ajoin_dot_v1_dot_queries__pb2.DeleteQueryResponse.FromString,
                 _registered_method=True)
+        self.SuspendQuery = channel.unary_unary(
+                '/ajoin.v1.QueryService/SuspendQuery',
+                request_serializer=ajoin_dot_v1_dot_queries__pb2.SuspendQueryRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_queries__pb2.SuspendQueryResponse.FromString,
+                _registered_method=True)
+        self.ResumeQuery = channel.unary_unary(
+                '/ajoin.v1.QueryService/ResumeQuery',
+                request_serializer=ajoin_dot_v1_dot_queries__pb2.ResumeQueryRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_queries__pb2.ResumeQueryResponse.FromString,
+                _registered_method=True)
         self.GetQuery = channel.unary_unary(
                 '/ajoin.v1.QueryService/GetQuery',
                 request_serializer=ajoin_dot_v1_dot_queries__pb2.GetQueryRequest.SerializeToString,
@@ -94,8 +104,23 @@ class QueryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SuspendQuery(self, request, context):
+        """Stop a query and keep its id; what it has delivered can be read as after a deletion.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeQuery(self, request, context):
+        """Let a suspended query run again, from the next window on. It comes back as a new query with the same id, SQL text and
+        sinks, and another uid.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetQuery(self, request, context):
-        """One query, running or deleted. NOT_FOUND when the id was never used.
+        """One query, running, suspended or deleted. NOT_FOUND when the id was never used.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +150,16 @@ def add_QueryServiceServicer_to_server(servicer, server):
                     servicer.DeleteQuery,
                     request_deserializer=ajoin_dot_v1_dot_queries__pb2.DeleteQueryRequest.FromString,
                     response_serializer=ajoin_dot_v1_dot_queries__pb2.DeleteQueryResponse.SerializeToString,
+            ),
+            'SuspendQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.SuspendQuery,
+                    request_deserializer=ajoin_dot_v1_dot_queries__pb2.SuspendQueryRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_queries__pb2.SuspendQueryResponse.SerializeToString,
+            ),
+            'ResumeQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeQuery,
+                    request_deserializer=ajoin_dot_v1_dot_queries__pb2.ResumeQueryRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_queries__pb2.ResumeQueryResponse.SerializeToString,
             ),
             'GetQuery': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQuery,
@@ -222,6 +257,60 @@ class QueryService:
             '/ajoin.v1.QueryService/DeleteQuery',
             ajoin_dot_v1_dot_queries__pb2.DeleteQueryRequest.SerializeToString,
             ajoin_dot_v1_dot_queries__pb2.DeleteQueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SuspendQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.QueryService/SuspendQuery',
+            ajoin_dot_v1_dot_queries__pb2.SuspendQueryRequest.SerializeToString,
+            ajoin_dot_v1_dot_queries__pb2.SuspendQueryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.QueryService/ResumeQuery',
+            ajoin_dot_v1_dot_queries__pb2.ResumeQueryRequest.SerializeToString,
+            ajoin_dot_v1_dot_queries__pb2.ResumeQueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

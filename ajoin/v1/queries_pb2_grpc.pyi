@@ -45,8 +45,14 @@ class QueryServiceStub:
     """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
     FAILED_PRECONDITION when the query was deleted before.
     """
+    SuspendQuery: _grpc.UnaryUnaryMultiCallable[_queries_pb2.SuspendQueryRequest, _queries_pb2.SuspendQueryResponse]
+    """Stop a query and keep its id; what it has delivered can be read as after a deletion."""
+    ResumeQuery: _grpc.UnaryUnaryMultiCallable[_queries_pb2.ResumeQueryRequest, _queries_pb2.ResumeQueryResponse]
+    """Let a suspended query run again, from the next window on. It comes back as a new query with the same id, SQL text and
+    sinks, and another uid.
+    """
     GetQuery: _grpc.UnaryUnaryMultiCallable[_queries_pb2.GetQueryRequest, _queries_pb2.GetQueryResponse]
-    """One query, running or deleted. NOT_FOUND when the id was never used."""
+    """One query, running, suspended or deleted. NOT_FOUND when the id was never used."""
     ListQueries: _grpc.UnaryUnaryMultiCallable[_queries_pb2.ListQueriesRequest, _queries_pb2.ListQueriesResponse]
     """Queries sorted by id, page by page."""
 
@@ -67,8 +73,14 @@ class QueryServiceAsyncStub(QueryServiceStub):
     """Deletes one query. When this returns, its last row has been delivered. NOT_FOUND when the id was never used,
     FAILED_PRECONDITION when the query was deleted before.
     """
+    SuspendQuery: _aio.UnaryUnaryMultiCallable[_queries_pb2.SuspendQueryRequest, _queries_pb2.SuspendQueryResponse]  # type: ignore[assignment]
+    """Stop a query and keep its id; what it has delivered can be read as after a deletion."""
+    ResumeQuery: _aio.UnaryUnaryMultiCallable[_queries_pb2.ResumeQueryRequest, _queries_pb2.ResumeQueryResponse]  # type: ignore[assignment]
+    """Let a suspended query run again, from the next window on. It comes back as a new query with the same id, SQL text and
+    sinks, and another uid.
+    """
     GetQuery: _aio.UnaryUnaryMultiCallable[_queries_pb2.GetQueryRequest, _queries_pb2.GetQueryResponse]  # type: ignore[assignment]
-    """One query, running or deleted. NOT_FOUND when the id was never used."""
+    """One query, running, suspended or deleted. NOT_FOUND when the id was never used."""
     ListQueries: _aio.UnaryUnaryMultiCallable[_queries_pb2.ListQueriesRequest, _queries_pb2.ListQueriesResponse]  # type: ignore[assignment]
     """Queries sorted by id, page by page."""
 
@@ -106,12 +118,30 @@ class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def SuspendQuery(
+        self,
+        request: _queries_pb2.SuspendQueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queries_pb2.SuspendQueryResponse, _abc.Awaitable[_queries_pb2.SuspendQueryResponse]]:
+        """Stop a query and keep its id; what it has delivered can be read as after a deletion."""
+
+    @_abc_1.abstractmethod
+    def ResumeQuery(
+        self,
+        request: _queries_pb2.ResumeQueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queries_pb2.ResumeQueryResponse, _abc.Awaitable[_queries_pb2.ResumeQueryResponse]]:
+        """Let a suspended query run again, from the next window on. It comes back as a new query with the same id, SQL text and
+        sinks, and another uid.
+        """
+
+    @_abc_1.abstractmethod
     def GetQuery(
         self,
         request: _queries_pb2.GetQueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queries_pb2.GetQueryResponse, _abc.Awaitable[_queries_pb2.GetQueryResponse]]:
-        """One query, running or deleted. NOT_FOUND when the id was never used."""
+        """One query, running, suspended or deleted. NOT_FOUND when the id was never used."""
 
     @_abc_1.abstractmethod
     def ListQueries(

@@ -24,8 +24,11 @@ from runtime.api import (
     ForceGroups,
     ForceOrder,
     Optimize,
+    QueryState,
+    ResumeQuery,
     ScaleTo,
     SplitPartition,
+    SuspendQuery,
 )
 from runtime.control.events import BatchApplied, QueryAdded, QueryEnded, Saving
 from runtime.control.state import State
@@ -62,6 +65,7 @@ class Batch:
         self.plan: Plan = state.plan
         self.running = dict(state.running)
         self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
+        self.suspended = {r.query.id: uid for uid, r in state.queries.items() if r.state == QueryState.SUSPENDED}
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
         self.memory: Memory = coordinator.planner.memory
@@ -84,7 +88,11 @@ class Batch:
             case CreateQuery(id, _, _):
                 return self._create(control)
             case DeleteQuery(id):
-                return self._delete(id)
+                return self._forget_suspended(id) or self._end(id, "")
+            case SuspendQuery(id, reason):
+                return self._end(id, reason)
+            case ResumeQuery(id):
+                return self._resume(id)
             case ForceOrder(id, order):
                 rq = self.running[self._uid(id)]
                 self.plan = forced.force_order(self.plan, rq, order)
@@ -106,6 +114,10 @@ class Batch:
         return uid
 
     def _missing(self, id: str) -> AJoinError:
+        if id in self.suspended:
+            return FailedPrecondition(
+                f"query {id!r} is suspended", reason="QUERY_SUSPENDED", hint="resume it, or delete it"
+            )
         if id in self.state.names:
             return FailedPrecondition(f"query {id!r} was deleted already", reason="QUERY_DELETED")
         return NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
@@ -114,6 +126,12 @@ class Batch:
         if control.id in self.names:
             raise AlreadyExists(
                 f"query {control.id!r} is running already", reason="QUERY_EXISTS", hint="choose another id"
+            )
+        if control.id in self.suspended:
+            raise AlreadyExists(
+                f"query {control.id!r} is suspended",
+                reason="QUERY_EXISTS",
+                hint="resume it, delete it, or choose another id",
             )
         streams = [self.coordinator.stream(s) for s in sorted(control.query.streams)]
         seen = [s.max_time for s in streams if s.max_time is not None]
@@ -140,12 +158,38 @@ class Batch:
                 hint="select less, join fewer streams, delete another query, or raise max_cost",
             )
 
-    def _delete(self, id: str) -> str:
+    def _forget_suspended(self, id: str) -> str | None:
+        """It is not suspended any more, but gone: deleted, or about to come back under another uid."""
+        uid = self.suspended.pop(id, None)
+        if uid is not None:
+            known = {uid: r.active_until for uid, r in self.state.queries.items()}
+            known |= {e.uid: e.active_until for e in self.ended}
+            self.ended.append(QueryEnded(uid=uid, active_until=known[uid]))
+        return uid
+
+    def _resume(self, id: str) -> str:
+        uid = self._forget_suspended(id)
+        if uid is None:
+            self._uid(id)  # or there is no such query
+            raise FailedPrecondition(f"query {id!r} is running", reason="QUERY_RUNNING")
+        before = self.added.get(uid) or self.state.queries[uid]
+        try:
+            return self._create(CreateQuery(id, before.query.query, before.sinks))
+        except AJoinError:
+            self.suspended[id] = uid
+            self.ended.pop()
+            raise
+
+    def _end(self, id: str, suspended: str) -> str:
+        """Delete it; with a reason, suspend it."""
         uid = self._uid(id)
         step = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid], self.memory)
         self.plan, self.memory = step.plan, step.memory
-        self.ended.append(QueryEnded(uid=uid, active_until=self.coordinator.watermark(self.running[uid])))
+        until = self.coordinator.watermark(self.running[uid])
+        self.ended.append(QueryEnded(uid=uid, active_until=until, suspended=suspended))
         del self.running[uid], self.names[id]
+        if suspended:
+            self.suspended[id] = uid
         return uid
 
     def _optimize(self, mode: str, force: bool, rescale: bool) -> None:
@@ -158,7 +202,7 @@ class Batch:
 
     def _event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)
-        if plan == self.state.plan and not self.added:
+        if plan == self.state.plan and not self.added and not self.ended:
             return None
         savings = self.coordinator.savings(plan, self.running)
         return BatchApplied(

@@ -95,8 +95,11 @@ class QueryAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryEnded:
+    """Deleted, or with a reason, suspended."""
+
     uid: str
     active_until: int | None
+    suspended: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

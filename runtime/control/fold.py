@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from optimizer.model import changelog
-from runtime.api import Cursor
+from runtime.api import Cursor, QueryState
 from runtime.control import counts
 from runtime.control.events import (
     BatchApplied,
@@ -28,7 +28,7 @@ from runtime.control.events import (
     StreamProgress,
 )
 from runtime.control.retention import raise_floors
-from runtime.control.state import LetterRecord, PlanChange, QueryRecord, State, StreamState
+from runtime.control.state import LetterRecord, PlanChange, QueryRecord, State, StreamState, Suspension
 
 LETTERS_KEPT = 1000
 PLANS_KEPT = 300
@@ -81,14 +81,18 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         queries[uid] = QueryRecord(added.query, added.sinks, event.at_ms, plan.version, s.epoch + 1, group)
         names[added.query.id] = uid
     for ended in event.ended:
-        queries[ended.uid] = replace(queries[ended.uid], running=False, active_until=ended.active_until)
+        suspended = Suspension(s.epoch + 1, ended.suspended) if ended.suspended else None
+        queries[ended.uid] = replace(
+            queries[ended.uid], running=False, active_until=ended.active_until, suspended=suspended
+        )
     for placement in plan.placements:
         if queries[placement.uid].group != placement.group:
             queries[placement.uid] = replace(queries[placement.uid], group=placement.group)
-    over = len(queries) - len(plan.placements) - DELETED_KEPT
-    deleted = [uid for uid, r in queries.items() if not r.running and uid not in s.executed.by_uid]
-    forgotten = set(deleted[: max(over, 0)])
-    plans = (*s.plans, PlanChange(s.epoch + 1, event.changelog, event.savings))
+    deleted = [uid for uid, r in queries.items() if r.state == QueryState.DELETED and uid not in s.executed.by_uid]
+    forgotten = set(deleted[: max(len(deleted) - DELETED_KEPT, 0)])
+    plans = s.plans
+    if plan.version != s.plan.version:  # deleting what was suspended changes no plan
+        plans = (*plans, PlanChange(s.epoch + 1, event.changelog, event.savings))
     oldest = s.oldest_plan
     for change in plans[:-PLANS_KEPT]:
         oldest = changelog.apply(oldest, change.changelog)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from optimizer.model.changelog import Changelog
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
-from runtime.api import Cursor
+from runtime.api import Cursor, QueryState
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.connectors.position import Position
@@ -45,6 +45,13 @@ class StreamState:
         return None if self.watermark is None else self.watermark - self.schema.allowed_lateness_ms
 
 
+class Suspension(NamedTuple):
+    """Why a query was stopped, and the first epoch without it."""
+
+    epoch: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
     """`version` and `epoch`: the first plan that has it, the first epoch it takes part in. `last`: the place of its
@@ -60,6 +67,13 @@ class QueryRecord:
     active_until: int | None = None
     rows: int = 0
     last: Cursor | None = None
+    suspended: Suspension | None = None
+
+    @property
+    def state(self) -> QueryState:
+        if self.running:
+            return QueryState.RUNNING
+        return QueryState.DELETED if self.suspended is None else QueryState.SUSPENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ class State:
         return state
 
 
-register(StreamState, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
+register(StreamState, Suspension, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
 
 
 def query_watermark(streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:

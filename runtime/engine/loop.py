@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 from optimizer.errors import InternalError, Unavailable
 from optimizer.model.plan import Plan
@@ -20,6 +23,8 @@ from runtime.control.expiry import expired, expiring
 from runtime.control.fold import advanced
 from runtime.control.state import State, StreamState
 from runtime.crashpoints import reach
+from runtime.durable.interface import remove_unlisted
+from runtime.engine import quarantine
 from runtime.engine.compiled import CompiledPlans
 from runtime.engine.epoch_run import EpochResult, EpochRun
 from runtime.engine.parts import Parts
@@ -88,7 +93,12 @@ class EpochLoop:
     def run_planned(self, planned: EpochPlanned, ahead: list[SourceReport] | None = None) -> EpochReport:
         began = time.perf_counter()
         queries, plan = self._state.running, self._state.plan
-        result, unneeded = self._run_and_commit(planned, ahead)
+        try:
+            result, unneeded = self._run_and_commit(planned, ahead)
+        except Exception as failure:
+            if not quarantine.may_be_a_query(failure):
+                raise
+            result, unneeded = self._without_culprits(planned, failure)
         event = result.event
         reach("epoch.committed")
         committed = time.perf_counter()
@@ -132,8 +142,33 @@ class EpochLoop:
                 logger.warning("epoch %d met damage: %s", planned.epoch, damage.message)
         raise AssertionError("unreachable")
 
+    def _without_culprits(self, planned: EpochPlanned, failure: Exception) -> tuple[EpochResult, tuple[str, ...]]:
+        """The epoch without the queries that keep it from ending, which are suspended; or the failure, if it is not
+        theirs (runtime.control.quarantine)."""
+        logger.error("epoch %d failed, looking for the reason: %s", planned.epoch, failure, exc_info=failure)
+        self._ahead.discard()
+        run = partial(self._probe, planned)
+        decision = quarantine.decide(self._parts.coordinator, failure, run, self._parts.clock())
+        if decision is None:
+            raise failure
+        if decision.event is not None:
+            self._parts.journal.record(decision.event)
+            reach("apply.recorded")
+            self._parts.planner.memory = decision.memory
+        result, unneeded = self._run_and_commit(planned, None)
+        remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # what probes have written
+        self._parts.results.keep_only(self._state.segment_files)
+        return result, unneeded
+
+    def _probe(self, planned: EpochPlanned, state: State) -> None:
+        """The epoch over a state that may never be. What it compiles must not be taken for a real plan version."""
+        compiled = CompiledPlans(self._parts.sharing)
+        context = replace(self._context(state, state.plan, compiled), instance=f"probe-{uuid.uuid4().hex}")
+        before = compiled.of(state.executed, state)
+        EpochRun(context, planned, before, self._closing, None, lambda progress, next_source: None).run()
+
     def _run(self, planned: EpochPlanned, ahead: list[SourceReport] | None) -> EpochResult:
-        context = self._context(self._state.plan)
+        context = self._context(self._state, self._state.plan, self._compiled)
 
         def sources_done(progress: tuple[StreamProgress, ...], next_source: int) -> None:
             self._look_ahead(context, planned, progress, next_source)
@@ -143,13 +178,12 @@ class EpochLoop:
 
     def _repair(self, planned: EpochPlanned) -> None:
         self._ahead.discard()  # it writes under ids that the repair hands out
-        repaired = repair(self._context(self._state.executed), planned.epoch)
+        repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch)
         if repaired is not None:
             self._drop(self._parts.journal.record(repaired))
 
-    def _context(self, plan: Plan) -> StageContext:
-        parts, state = self._parts, self._state
-        physical = self._compiled.of(plan, state)
+    def _context(self, state: State, plan: Plan, compiled: CompiledPlans) -> StageContext:
+        parts, physical = self._parts, compiled.of(plan, state)
         return StageContext(state, plan, physical, parts.exchange, parts.sources.opened, parts.sharing, parts.instance)
 
     def _look_ahead(

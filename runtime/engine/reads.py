@@ -27,7 +27,6 @@ from runtime.api import (
     PlanEvent,
     PlatformStatus,
     QueryInfo,
-    QueryState,
     ResultBatch,
     StreamInfo,
 )
@@ -222,7 +221,7 @@ class EngineReads:
             rq.id,
             rq.uid,
             rq.query.sql,
-            QueryState.RUNNING if r.running else QueryState.DELETED,
+            r.state,
             rq.active_from,
             r.active_until,
             query_watermark(state.streams, rq) if r.running else r.active_until,
@@ -234,6 +233,7 @@ class EngineReads:
             r.sinks,
             r.at_ms,
             deliveries=self._parts.deliveries.of(rq.uid, len(r.sinks)),
+            suspended="" if r.suspended is None else r.suspended.reason,
         )
 
 

@@ -163,7 +163,7 @@ def _queries(s: State) -> tuple[QueryReport, ...]:
         QueryReport(
             id=r.query.id,
             uid=uid,
-            state=QueryState.RUNNING if r.running else QueryState.DELETED,
+            state=r.state,
             group=r.group,
             rows=r.rows,
             active_from=r.query.active_from,

@@ -40,6 +40,7 @@ def query_to_pb(info: QueryInfo) -> queries_pb2.Query:
         created_at_ms=info.created_at_ms,
         deployment_latency_ms=info.deployment_latency_ms,
         deliveries=map(sink_status_to_pb, info.deliveries),
+        suspended=info.suspended,
     )
 
 
@@ -61,6 +62,7 @@ def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
         created_at_ms=message.created_at_ms,
         deployment_latency_ms=message.deployment_latency_ms,
         deliveries=tuple(map(sink_status_from_pb, message.deliveries)),
+        suspended=message.suspended,
     )
 
 

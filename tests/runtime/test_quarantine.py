@@ -1,0 +1,237 @@
+"""A query that keeps epochs from ending is found and suspended; nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition
+from optimizer.model.plan import id_of
+from runtime.api import QueryState, ResumeQuery, SuspendQuery
+from runtime.control.quarantine import find_culprits
+from runtime.execution.executor import LocalExecutor
+from runtime.operators.join import JoinShared, run_join
+from tests.runtime.rig import Rig
+
+WINDOW = "WINDOW TUMBLING (SIZE 100 MS)"
+GOOD = f"SELECT A.k, B.x FROM A JOIN B ON A.k = B.k WHERE B.x > 1 {WINDOW}"
+OTHER = f"SELECT A.k, B.x, C.y FROM A JOIN B ON A.k = B.k JOIN C ON B.x = C.y {WINDOW}"
+BAD = f"SELECT A.k, B.x FROM A JOIN B ON A.k = B.k {WINDOW}"
+
+
+class Dying(LocalExecutor):
+    """Join tasks die while one of these queries ends in them, as they would for lack of memory."""
+
+    def __init__(self, *ids: str) -> None:
+        self.ids, self.joins = set(ids), 0
+
+    def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+        if stage is run_join:
+            self.joins += 1
+            if self.ids & ending(shared):
+                raise MemoryError("no memory is left for the rows of this task")
+        return super().run(name, stage, shared, tasks)
+
+
+def ending(shared: JoinShared) -> set[str]:
+    joins = shared.joins.value
+    return {id_of(sink.uid) for name in shared.level for sink in joins[name].sinks}
+
+
+def tuples(epoch: int) -> dict[str, list[tuple[int, int, int]]]:
+    rng = Random(epoch)
+    at = 40 * epoch
+    return {name: [(rng.randrange(4), rng.randrange(5), at + rng.randrange(40)) for _ in range(12)] for name in "ABC"}
+
+
+def opened(path: Path, executor: LocalExecutor) -> Rig:
+    rig = Rig(path, executor)
+    for name in "ABC":
+        rig.stream(name, k="BIGINT", **{"A": {"n": "BIGINT"}, "B": {"x": "BIGINT"}, "C": {"y": "BIGINT"}}[name])
+    rig.create("good", GOOD)
+    rig.create("other", OTHER)
+    return rig
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> dict[str, list[Any]]:
+    rig = opened(tmp_path / "undisturbed", LocalExecutor())
+    for epoch in range(8):
+        rig.epoch(tuples(epoch))
+    return {id: rig.rows(id) for id in ("good", "other")}
+
+
+def test_the_culprit_is_suspended_and_nobody_else_notices(tmp_path, undisturbed):
+    executor = Dying("bad", "worse")
+    rig = opened(tmp_path / "state", executor)
+    for epoch in range(8):
+        if epoch == 3:
+            rig.create("bad", BAD)
+            rig.create("worse", BAD)
+        rig.epoch(tuples(epoch))
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed and undisturbed["other"]
+    for id in ("bad", "worse"):
+        info = rig.engine.query(id)
+        assert info.state == QueryState.SUSPENDED and "no memory is left" in info.suspended
+    assert [p.uid for p in rig.engine.plan.placements] == ["good#1", "other#2"]
+    listed = rig.engine.state
+    assert {p.name for p in rig.files("buckets")} == listed.bucket_files, "probes leave nothing behind"
+    assert {p.name for p in rig.files("results")} == listed.segment_files
+
+
+def test_it_survives_a_restart_and_can_be_resumed_or_deleted(tmp_path, undisturbed):
+    executor = Dying("bad")
+    rig = opened(tmp_path / "state", executor)
+    rig.create("bad", BAD)
+    for epoch in range(3):
+        rig.epoch(tuples(epoch))
+    rig.reopen()
+    assert rig.engine.query("bad").state == QueryState.SUSPENDED
+    with pytest.raises(AlreadyExists, match="suspended"):
+        rig.create("bad", BAD)
+    with pytest.raises(FailedPrecondition, match="running"):
+        rig.control(ResumeQuery("good"))
+    executor.ids.clear()
+    resumed = rig.control(ResumeQuery("bad"))
+    assert resumed is not None and (resumed.state, resumed.sql) == (QueryState.RUNNING, BAD)
+    for epoch in range(3, 8):
+        rig.epoch(tuples(epoch))
+    assert rig.rows("bad") and min(start for start, *_ in rig.rows("bad")) >= resumed.active_from
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+    rig.control(SuspendQuery("bad", "enough"))
+    version = rig.engine.plan.version
+    assert rig.delete("bad").state == QueryState.DELETED
+    assert rig.engine.plan.version == version, "a suspended query has no part in the plan"
+    rig.reopen()
+    assert rig.engine.query("bad").state == QueryState.DELETED
+    rig.create("bad", BAD)
+
+
+def test_a_start_does_not_depend_on_a_query(tmp_path, undisturbed):
+    """The planned epoch dies with the process; on the next start it would die again."""
+
+    class Killed(BaseException):
+        pass
+
+    class Killing(Dying):
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if stage is run_join and "bad" in ending(shared):
+                raise Killed
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", Killing())
+    rig.epoch(tuples(0))
+    rig.create("bad", BAD)
+    with pytest.raises(Killed):
+        rig.epoch(tuples(1))
+    rig.engine.abandon()
+    again = Rig(tmp_path / "state", Dying("bad"))
+    assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
+    for epoch in range(2, 8):
+        again.epoch(tuples(epoch))
+    assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
+
+
+def test_a_failure_that_passes_suspends_nobody(tmp_path, undisturbed):
+    class Once(LocalExecutor):
+        def __init__(self) -> None:
+            self.left = 1
+
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if name == "epoch 4: join 1" and self.left:
+                self.left -= 1
+                raise RuntimeError("the machine is gone")
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", Once())
+    for epoch in range(8):
+        rig.epoch(tuples(epoch))
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+    assert all(q.state == QueryState.RUNNING for q in rig.engine.queries())
+
+
+def test_what_fails_without_any_query_is_nobodys_fault(tmp_path):
+    class NoSource(LocalExecutor):
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if "source" in name:
+                raise RuntimeError("nothing can be read")
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", NoSource())
+    with pytest.raises(RuntimeError, match="nothing can be read"):
+        rig.epoch(tuples(0))
+    assert all(q.state == QueryState.RUNNING for q in rig.engine.queries())
+
+
+def test_errors_that_tell_their_own_story_are_not_investigated(tmp_path):
+    class Refusing(LocalExecutor):
+        asked = 0
+
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            Refusing.asked += 1
+            raise FailedPrecondition("somebody else has the state", reason="STATE_TAKEN")
+
+    rig = opened(tmp_path / "state", Refusing())
+    with pytest.raises(AJoinError, match="somebody else"):
+        rig.epoch(tuples(0))
+    assert Refusing.asked == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_search_finds_all_culprits_in_few_runs(seed):
+    rng = Random(seed)
+    uids = [f"q{i}#{i}" for i in range(rng.choice((1, 2, 7, 64, 1000)))]
+    guilty = set(rng.sample(uids, min(len(uids), rng.randrange(1, 4))))
+    runs = []
+
+    def ends(kept: Any) -> bool:
+        runs.append(len(kept))
+        return not guilty & set(kept)
+
+    found = find_culprits(uids, ends)
+    assert found is not None and set(found) == guilty
+    assert len(runs) <= 2 + len(guilty) * (len(uids).bit_length() + 1)
+
+
+def test_a_query_that_only_fails_beside_another_one_is_enough():
+    culprits = find_culprits(["a", "b", "c"], lambda kept: not {"a", "c"} <= set(kept))
+    assert culprits is not None and len(culprits) == 1
+    assert find_culprits(["a"], lambda kept: True) == ()
+    assert find_culprits(["a"], lambda kept: False) is None
+
+
+def dying(shared: tuple[Any, Any], task: Any) -> Any:
+    """The task's process is gone, as if the system had taken its memory back."""
+    stage, inner = shared
+    if isinstance(inner, JoinShared) and "bad" in ending(inner):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return stage(inner, task)
+
+
+class DyingOnSpark:
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self.broadcast, self.stop = executor.broadcast, executor.stop
+
+    @property
+    def cores(self) -> int:
+        return int(self._executor.cores)
+
+    def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+        return self._executor.run(name, dying, (stage, shared), tasks)
+
+
+@pytest.mark.spark
+def test_a_query_that_kills_workers_is_suspended_on_spark(tmp_path, undisturbed, spark):
+    rig = opened(tmp_path / "state", DyingOnSpark(spark))
+    for epoch in range(8):
+        if epoch == 3:
+            rig.create("bad", BAD)
+        rig.epoch(tuples(epoch))
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+    assert rig.engine.query("bad").state == QueryState.SUSPENDED
