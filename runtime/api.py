@@ -1,4 +1,4 @@
-"""The values that cross the engine's front door: what the platform, the service, the CLI and replay all speak.
+"""The values that go into and come out of the engine; platform, service, CLI and replay use them too.
 
 Requests go in as `Control` values, in batches; each gets an outcome (a value, or the exception it failed with). Times
 are milliseconds: event time since the Unix epoch, None for "no bound".

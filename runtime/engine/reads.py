@@ -1,7 +1,7 @@
 """What may be asked of an engine, from any thread: streams, queries, plans, results.
 
 Each call takes the coordinator's state once. That is a frozen value of one moment, perhaps an epoch old; nothing in it
-changes while it is looked at, and nobody is held up.
+changes while it is looked at, and no thread waits for another.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class EngineReads:
             if after is not None and gone is not None and after < gone:
                 raise cursor_expired(id, after, gone)
             if record.last is None or (after is not None and after >= record.last):
-                return []  # it has waited for rows for long, perhaps, and need not look for them in every epoch
+                return []  # nothing after the cursor: known without opening a segment
             first = record.epoch if after is None else max(record.epoch, after.epoch)
             epochs = list(state.segments)  # in order
             epochs = epochs[bisect_left(epochs, first) : bisect_right(epochs, record.last.epoch)]

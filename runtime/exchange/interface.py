@@ -58,7 +58,7 @@ class Exchange(Protocol):
         ...
 
     def drop(self, name: str) -> None:
-        """Nobody needs this file any more."""
+        """Delete a file that is not needed any more."""
         ...
 
     def close(self) -> None:
