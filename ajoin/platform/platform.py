@@ -78,9 +78,9 @@ class Platform:
         return self
 
     def stop(self, *, graceful: bool = True) -> None:
-        """Finish the running epoch, answer what waits with Unavailable, close the engine; again: nothing.
+        """Finish the running epoch, answer what waits with Unavailable, close the engine. A second call does nothing.
 
-        Not graceful leaves the engine as a killed process would.
+        Not graceful: like a kill, without a snapshot and without waiting for sinks.
         """
         self._thread.stop(graceful)
 
@@ -265,7 +265,7 @@ class Platform:
         return BatchItem(CreateQuery(full, query, tuple(sinks)), used)
 
     def _free_id(self, scope: Scope) -> str:
-        """q-<n>, never used before by anybody.
+        """q-<n>, never used before by any query.
 
         Numbers are not given out twice in one life of the platform.
         """

@@ -55,7 +55,7 @@ class DeadLetter:
 class Loaded:
     """Tuples in the stream's column order and Arrow types (see `arrow_schema`), and what could not be decoded.
 
-    A NULL event time is not the reader's business: the source operator counts it as a dead letter.
+    Tuples whose event time is NULL stay in: the source operator counts them as dead letters.
     """
 
     table: pa.Table

@@ -100,7 +100,7 @@ class Delivery:
         self._loss_told = False
 
     def tell(self, wanted: Wanted) -> None:
-        """From the engine's thread. If the sink had everything until now, nothing until now need be looked at again."""
+        """From the engine's thread. If the sink had everything so far, earlier epochs need not be searched again."""
         if self._done.epoch >= self.wanted.last:
             self._empty_until = self.wanted.committed
         self.wanted = wanted

@@ -46,7 +46,7 @@ class Exchange(Protocol):
         ...
 
     def for_tasks(self, names: Iterable[str]) -> Buckets:
-        """What the tasks of a stage get, which will open no other buckets than these."""
+        """What the tasks of a stage open and write buckets with; they will open only these."""
         ...
 
     def carry(self, read: Read) -> Read:

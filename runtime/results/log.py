@@ -121,14 +121,14 @@ class ResultLog:
             return read_tail(file, segment)
 
     def _listed(self, epoch: int, segment: Segment) -> SegmentIndex:
-        """Of an epoch that retention has certainly left alone."""
+        """For an epoch whose results have not expired: a missing file is damage."""
         try:
             return self.index(epoch, segment)
         except FileNotFoundError as e:
             raise damaged(epoch, segment, "is missing") from e
 
     def _load_listed(self, epoch: int, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
-        """Of an epoch that retention has certainly left alone."""
+        """For an epoch whose results have not expired: a missing file is damage."""
         try:
             return self._load(epoch, segment, entry)
         except FileNotFoundError as e:
