@@ -55,11 +55,6 @@ class EngineReads:
     def plan(self) -> Plan:
         return self.state.plan
 
-    @property
-    def epoch(self) -> int:
-        """The last committed epoch; 0 before the first."""
-        return self.state.epoch
-
     def schemas(self) -> Mapping[str, StreamSchema]:
         return {name: st.schema for name, st in self.state.streams.items()}
 
