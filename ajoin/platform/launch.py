@@ -42,7 +42,7 @@ def wall_clock() -> int:
 
 @contextmanager
 def executor(settings: Settings) -> Iterator[Executor]:
-    """Where epochs run. Starting Spark takes 6 to 15 seconds."""
+    """Where epochs run. Starting Spark takes some seconds."""
     if settings.executor == "local":
         yield LocalExecutor()
         return
