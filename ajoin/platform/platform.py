@@ -261,7 +261,7 @@ class Platform:
         return BatchItem(CreateQuery(full, query, tuple(sinks)), used)
 
     def _free_id(self, scope: Scope) -> str:
-        """q-<n>, never used before by any query.
+        """q-<n>, never used before by anybody.
 
         Numbers are not given out twice in one life of the platform.
         """

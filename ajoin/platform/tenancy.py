@@ -70,3 +70,6 @@ class Scope:
         if self.sees(rq.id):
             return replace(rq, id=self.own(rq.id))
         return replace(rq, id=SOMEBODY, query=replace(rq.query, sql="", selections=(), residual=()))
+
+
+EVERYTHING = Scope()

@@ -21,7 +21,7 @@ from runtime.results.segment import Segment, SegmentIndex
 TOGETHER = 32
 SHARE = 16
 LAST = (1 << 31) - 1
-"""Stands for a sequence that is not known: after every real one."""
+"""Of a sequence that is not known."""
 
 
 def expiring(

@@ -100,7 +100,7 @@ class LocalState:
         return log.read()
 
     def take_over(self, state: State, log: Log) -> None:
-        """Nothing to do: the directory's lock keeps others out."""
+        """The lock of the directory has done that."""
 
     def attach(self, source: Source, folder: str, offset: Offset) -> None:
         """Nothing to do: the source's folder is in the state directory."""

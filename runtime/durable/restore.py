@@ -5,7 +5,7 @@ The durable log is the truth, because every record reached it first. The local d
     the same log             a restart on the same machine: all its files are what they should be
     a beginning of it        the process died between the two writes: files of the records it has are good; those that
                              the missing records list were written by an attempt, perhaps not the one that counts
-    anything else            lost, older, of another machine or of another tier: none of its files is used
+    anything else            lost, older, of another machine or of another tier: none of its files is believed
 
 Files that may not be used are deleted; buckets and results are fetched again when they are opened, what sources keep at
 once. So it makes no difference whether, and between which two steps, the local directory was lost.
@@ -34,7 +34,7 @@ DELIVERED = "delivered"
 
 
 def recover(tier: DurableTier, claim: Claim, directory: Path, local: LogContents, map: Map) -> NumberedLog:
-    """The log that counts; afterwards the directory holds only files that may be used."""
+    """The log that counts; afterwards the directory holds nothing that is not believed."""
     if claim.truth is None:
         if local.snapshot is not None or local.records:
             check_alone(directory)

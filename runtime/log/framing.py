@@ -23,7 +23,7 @@ def frame(record: Any) -> str:
 
 
 def read_frames(name: str, raw: bytes, *, torn: bool = False) -> Iterator[Framed]:
-    """All records of a file. `torn`: its last line may be what a crash has left of one, and is then skipped; any
+    """All records of a file. `torn`: its last line may be what a crash has left of one, and is then passed over; any
     other line that is not what was written is LOG_CORRUPT."""
     lines, end = raw.split(b"\n"), 0
     for number, line in enumerate(lines[:-1]):

@@ -62,7 +62,7 @@ class Log:
         self.since_snapshot = 0
 
     def follow(self, objects: Objects, number: int) -> None:
-        """Write everything to `objects` first, from the next snapshot on; that must come before the next record."""
+        """From the next snapshot on, which must come first, nothing is written here that is not there already."""
         self.close()
         self._objects, self._number = objects, max(number, self._number)
 

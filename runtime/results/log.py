@@ -128,7 +128,7 @@ class ResultLog:
             raise damaged(epoch, segment, "is missing") from e
 
     def _load_listed(self, epoch: int, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
-        """For an epoch whose results have not expired: a missing file is damage."""
+        """Of an epoch that retention has certainly left alone."""
         try:
             return self._load(epoch, segment, entry)
         except FileNotFoundError as e:
