@@ -4,7 +4,7 @@
 reads the environment and the file, so a test (or a user with `ajoin serve --print-config`) can see exactly
 which layer won. A setting has the same name everywhere: `epoch_interval` in the file, AJOIN_EPOCH_INTERVAL
 in the environment, `--epoch-interval` as a flag. A key of the file that is no setting is an error, because a
-misspelt setting that is silently ignored costs an afternoon.
+misspelt setting must not be ignored in silence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A platform in a test's hands, for those who write queries or connectors.
+"""The platform inside a test, for people who write queries or connectors.
 
     from ajoin.testing import LocalEngine
 

@@ -13,7 +13,7 @@ hysteresis says that it pays, or when forced; then its plan is one version up, a
 is not applied changes no plan, and its queries are looked at again.
 
 What must be remembered from one call to the next is a frozen `Memory` that goes in and comes out beside the plan; the
-caller keeps it when the plan has come true, and otherwise nothing has happened. There is no clock and no randomness:
+caller keeps it once the plan is in the log, and otherwise nothing has happened. There is no clock and no randomness:
 the same calls give the same plans.
 """
 

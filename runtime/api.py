@@ -1,4 +1,4 @@
-"""The values that cross the engine's front door: what the platform, the service, the CLI and replay all speak.
+"""The values that go into and come out of the engine; platform, service, CLI and replay use them too.
 
 Requests go in as `Control` values, in batches; each gets an outcome (a value, or the exception it failed with). Times
 are milliseconds: event time since the Unix epoch, None for "no bound".
@@ -111,7 +111,7 @@ Control = (
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """`backlog`: what waited, beyond what the last epoch could take, counted in `backlog_unit`; `throttled`: some did.
+    """`backlog`: what waited, beyond what the last epoch took, counted in `backlog_unit`; `throttled`: it is not 0.
     `lag_ms`: how far the watermark trails the clock, where event time is wall-clock time."""
 
     schema: StreamSchema
@@ -132,9 +132,10 @@ class StreamInfo:
 class SinkStatus:
     """How far one sink of a query has come; `number` is its place among the query's sinks.
 
-    Behind: what the result log has and the sink has not (rows at most so many, if some were lost). `error`: why the
-    latest of `attempts` in a row failed, the first of them at `failing_since_ms`; empty: it works. `lost_epochs`: left
-    the result log before the sink took them, since the platform was started. Times are wall-clock milliseconds.
+    `epochs_behind`, `rows_behind`: what the result log has and the sink has not (if rows were lost, at most so many).
+    `error`: why the latest of `attempts` in a row failed, the first of them at `failing_since_ms`; empty: it works.
+    `lost_epochs`: left the result log before the sink took them, since the platform was started. Times are wall-clock
+    milliseconds.
     """
 
     query_id: str

@@ -131,7 +131,7 @@ def _kill(name: str) -> NoReturn:
 
 
 class _KillOnce:
-    """Whoever is first to create the point's file dies; the others go on."""
+    """The first process that creates the point's file dies; the others go on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
 """Files that appear whole or not at all, and names that are safe as file names.
 
-`write_atomically` is the one way to write a file that somebody else may look at: it writes next to the target under a
+`write_atomically` is the one way to write a file that others may read: it writes next to the target under a
 hidden name and renames. A reader, a crash or a second attempt sees the old file or the new one, never half of one.
 With `sync`, bytes and rename are also on disk when it returns (two fsyncs, some milliseconds); without, a power failure
 may take the file away again, which is right for files that a later record vouches for or that can be made again.

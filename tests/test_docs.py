@@ -116,6 +116,12 @@ def test_every_decision_is_listed() -> None:
     assert linked == {p.name for p in folder.glob("0*.md")}
 
 
+def test_the_architecture_page_names_every_room() -> None:
+    linked = {path for _, path, _ in relative_links(ROOT / "docs/architecture.md")}
+    rooms = {p.parent for layer in ("ajoin", "runtime", "optimizer") for p in (ROOT / layer).glob("*/__init__.py")}
+    assert rooms and rooms - linked == set()
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if EXAMPLE.search(text_of(p))], ids=lambda p: p.name)
 def test_examples_print_what_the_page_shows(page: Path) -> None:
     """If this fails because the output is better now: python -m tests.tools.docs --write"""

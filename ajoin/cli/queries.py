@@ -119,7 +119,7 @@ def list_queries(
     with_sinks = any(q.sinks for q in queries)
     for heading in ("query", "state", "group", "watermark", "rows", *(["sinks"] if with_sinks else [])):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "rows" else "left")
-    # Only the SQL text gives way when the terminal is narrow.
+    # Only the SQL text is cut when the terminal is narrow.
     table.add_column("SQL", no_wrap=True, overflow="ellipsis", ratio=1)
     for q in queries:
         table.add_row(

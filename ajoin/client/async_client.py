@@ -326,7 +326,7 @@ class AsyncClient:
     async def _stream(
         self, method: Any, request: Any, convert_item: Callable[[Any], T], timeout: float | None
     ) -> AsyncIterator[T]:
-        """The call begins with the first item that is asked for, and ends when nobody asks any more."""
+        """The call begins when the first item is asked for; it is cancelled when the caller stops asking."""
         call = method(request, timeout=timeout, metadata=self._metadata)
         try:
             async for item in call:

@@ -29,7 +29,7 @@ Order: TypeAlias = "str | Sequence[Order]"
 """A join order as nested lists of aliases: [["V", "W"], "C"]."""
 
 RETRY_AFTER = (0.1, 0.3, 1.0)
-"""Seconds to wait before each repetition of a call that reached nobody."""
+"""Seconds to wait before each repetition of a call that did not reach the service."""
 
 
 def new_request_id() -> str:

@@ -1,4 +1,4 @@
-"""How other threads hear of what the engine thread did: something may have changed, and they look for themselves."""
+"""Tells other threads that the engine thread may have changed something; they then look for themselves."""
 
 from __future__ import annotations
 

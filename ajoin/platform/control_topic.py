@@ -10,7 +10,7 @@ one row of creates or of deletes is read again, and that changes nothing: creati
 this SQL, and deleting one that is deleted, are answered like the first time. A reply can come twice, never not at all.
 That is why a request must name its query.
 
-Whoever may write to the topic may create and delete; restrict that with the cluster's own access rights. One
+Every program that may write to the topic may create and delete; restrict that with the cluster's own access rights. One
 platform reads a control topic: several of them would each carry out its requests.
 
 `status` is a frozen value that is replaced, so metrics may read it from any thread.
@@ -187,7 +187,7 @@ class ControlTopic(Collector):
                 while not self._thread.stopped:
                     polled = consumer.poll(_POLL_MS)
                     if polled or time.monotonic() - heard > _SILENCE_S:
-                        if not polled:  # a poll does not say whether anybody answers
+                        if not polled:  # a poll does not tell whether the brokers answer
                             consumer.end_offsets(consumer.assignment(), timeout_ms=_ASK_MS)
                         heard = time.monotonic()
                     if not self.status.up:
@@ -203,8 +203,8 @@ class ControlTopic(Collector):
     def _assign(self, consumer: Any) -> None:
         """All partitions, also those that were added since.
 
-        The group only keeps the place. Its members are not asked for, so a platform that comes back after a crash does
-        not wait until the group gives up its predecessor.
+        The consumer group only stores the place; partitions are assigned here and not by the group, so a platform that
+        comes back after a crash does not wait until the group drops its predecessor.
         """
         kafka, topic = library(), self._options.topic
         partitions = {kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or ()}

@@ -32,7 +32,7 @@ from runtime.execution.executor import Executor, LocalExecutor
 from runtime.machine.calibrate import calibrated
 
 BY_VALUE = {"spark.driver.memory": "4g"}
-"""What tasks write passes through the driver; this is a limit, not what is taken."""
+"""What tasks write passes through the driver; this is the most it may take."""
 
 
 def wall_clock() -> int:
@@ -42,7 +42,7 @@ def wall_clock() -> int:
 
 @contextmanager
 def executor(settings: Settings) -> Iterator[Executor]:
-    """Where epochs run. Starting Spark takes 6 to 15 seconds."""
+    """Where epochs run. Starting Spark takes some seconds."""
     if settings.executor == "local":
         yield LocalExecutor()
         return
@@ -111,7 +111,7 @@ def _weights() -> Weights:
 
 @contextmanager
 def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
-    """A started platform. Whoever serves it may stop it earlier; stopping twice is harmless."""
+    """A started platform. It may be stopped before the block ends; stopping twice is harmless."""
     engine = open_engine(settings, executor, state_dir, remote_callers=not is_loopback(settings.listen))
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
@@ -124,7 +124,7 @@ def platform(settings: Settings, executor: Executor, state_dir: Path | None = No
 
 
 def _optimize(platform: Platform) -> None:
-    """An incremental optimization, asked for like any client could; of a platform that does not run, nothing."""
+    """Ask for an incremental optimization, as a client could; does nothing while the platform does not run."""
     if platform.state == PlatformState.RUNNING:
         only(platform.control(Optimize("incremental", force=False, rescale=True)).result())
 

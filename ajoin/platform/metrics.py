@@ -4,12 +4,12 @@
 
 Labels are streams, stages and states, of which there are few. Queries come and go by the thousand, and every label
 value is a time series that Prometheus keeps for weeks, so no metric has a label per query, except that sinks which are
-behind are named; `ajoin query show` and GetStatistics tell about one query. The port asks nobody who they are. It is
+behind are named; `ajoin query show` and GetStatistics tell about one query. The port has no authentication. It is
 off by default and, when it is on, listens on this machine only unless `metrics_host` says otherwise.
 
 A `PlatformCollector` reads what is committed when it is scraped, on a thread of the HTTP server; between two scrapes
 nothing is computed or kept. Format and HTTP are prometheus-client's, with a registry of our own, so that several
-platforms of one process do not meet.
+platforms in one process keep their metrics apart.
 """
 
 from __future__ import annotations

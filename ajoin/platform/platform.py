@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -80,9 +79,9 @@ class Platform:
         return self
 
     def stop(self, *, graceful: bool = True) -> None:
-        """Finish the running epoch, answer what waits with Unavailable, close the engine; again: nothing.
+        """Finish the running epoch, answer what waits with Unavailable, close the engine. A second call does nothing.
 
-        Not graceful leaves the engine as a killed process would.
+        Not graceful: like a kill, without a snapshot and without waiting for sinks.
         """
         self._thread.stop(graceful)
 
@@ -150,9 +149,6 @@ class Platform:
 
     def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> Future[None]:
         return self._call(lambda: self._engine.push(stream, rows))
-
-    def push_file(self, stream: str, path: Path) -> Future[None]:
-        return self._call(lambda: self._engine.push_file(stream, path))
 
     def raise_watermark(self, stream: str, ts: int | None) -> Future[None]:
         return self._call(lambda: self._engine.raise_watermark(stream, ts))

@@ -1,8 +1,8 @@
 """Recent history of a running platform: what the last epochs did, and rates from it.
 
 Counters only grow, so a rate is the difference of two snapshots divided by the time between them. A snapshot
-is taken at most once a second and `KEPT` of them are held: rates cover up to a minute, and cost nothing when
-nobody asks.
+is taken at most once a second and `KEPT` of them are held: rates cover up to a minute, and are computed only
+on request.
 """
 
 from __future__ import annotations

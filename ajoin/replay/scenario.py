@@ -3,7 +3,7 @@
 Two kinds of wrong are kept apart:
 
 - *Malformed*: not JSON, no or two leading keys, an unknown key, a value of the wrong kind. Always refused,
-  and before the engine starts: nobody should wait for Spark to learn about a missing comma.
+  and before the engine starts, so that a missing comma is reported without waiting for Spark.
 - *Rejected*: well formed, but the platform says no (bad SQL, unknown stream, missing data file). A line with
   `"expect_error": true` may be rejected, so these are decided step by step while the scenario runs. The two
   that the file alone can tell, an undeclared stream and a missing data file, are reported early when no

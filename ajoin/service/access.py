@@ -1,9 +1,10 @@
 """Who may call what.
 
 `Access.admit` runs before every call of our services: it finds the caller by its bearer token and compares its role
-with the least one the method asks for. A method that is not in the table is refused, so a new one cannot be open by
-mistake. Methods that show or change what belongs to all tenants (the whole plan, taking a stream away) also refuse
-callers that have one. Health and reflection answer everybody: they say that the service is there and what it speaks.
+with the least one the method asks for. A method that is not in the table asks for the highest role, so a new one
+cannot be open by mistake. Methods that show or change what belongs to all tenants (changelogs of the plan, deleting a
+stream) also refuse callers that have one. Health and reflection answer every caller: they say that the service is
+there and what it speaks.
 
 The caller travels to the servicers in a context variable, because gRPC gives a servicer no other place for it; each
 call runs in a task, and so in a context, of its own.

@@ -33,7 +33,7 @@ class ChangeSignal:
         self._fire()
 
     def _from_engine_thread(self) -> None:
-        # A loop that is already closed has nobody left to wake.
+        # A loop that is already closed has no coroutine left to wake.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._fire)
 

@@ -6,7 +6,7 @@ program (demo, tests).
 
 The end: health says NOT_SERVING and no new call is accepted; the platform answers what waits, finishes its
 epoch and closes the engine; subscribers are told to reconnect later; then the server goes. Health follows the
-platform: it is SERVING exactly while epochs run, so a failed engine is seen by whoever watches.
+platform: it is SERVING exactly while epochs run, so health checks see a failed engine.
 
 Only one server may own an address: port sharing between processes is switched off, because two platforms that
 answer alternately are worse than one clear error.

@@ -1,4 +1,4 @@
-"""Queries and plans as networkx graphs, for whoever asks about connections, levels or who reads whom.
+"""Queries and plans as networkx graphs, for questions about connections, levels and inputs.
 
 Only the control plane imports this module: networkx costs every process that loads it 20 MB, and neither tasks nor the
 search inside the optimizer need it (docs/decisions/0013-networkx.md has the numbers).
@@ -34,7 +34,7 @@ def plan_graph(nodes: Iterable[Node]) -> nx.DiGraph[Node]:
 
 def join_levels(plan: Plan) -> list[list[JoinNode]]:
     """The joins of a plan: first those that read only sources, then those that read these, and so on; within a level,
-    where nobody reads anybody, by name.
+    where joins do not depend on each other, by name.
     """
     graph = plan_graph([*plan.sources, *plan.nodes])
     joins = ([node for node in level if isinstance(node, JoinNode)] for level in nx.topological_generations(graph))

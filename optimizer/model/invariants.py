@@ -1,7 +1,7 @@
 """The rules that every plan obeys, as a check.
 
-`validate_plan` costs one walk over all trees; tests call it after every step, and whoever receives a plan
-from outside (the log on disk) can call it once. A plan that passes cannot mix up two queries' bits, and
+`validate_plan` costs one walk over all trees; tests call it after every step, and code that reads a plan
+from outside (the log on disk) calls it once. A plan that passes cannot mix up two queries' bits, and
 with the queries at hand it also cannot compute anything but what they ask for: each tree covers the query's
 leaves exactly once and checks each of its equi predicates exactly once.
 """

@@ -50,13 +50,6 @@ def crossing(parts: Iterable[KeyPart], left: Collection[Leaf], right: Collection
     return tuple(sorted(parts_between))
 
 
-def keys_between(
-    rq: RunningQuery, left_leaves: Collection[Leaf], right_leaves: Collection[Leaf]
-) -> tuple[KeyPart, ...]:
-    """The join key of two leaf sets; empty when joining them would be a cross product."""
-    return crossing(predicates(rq), left_leaves, right_leaves)
-
-
 def tree_from_order(rq: RunningQuery, order: Any, group: int) -> Node:
     """The tree for nested lists of aliases; a list of more than two items is folded from the left.
 

@@ -2,7 +2,7 @@
 
 Price: joined state is a cache of source buckets, so the new plan's new indexes and joins are rebuilt for the windows
 still open: their cost per second times the window. On top, one epoch runs slower. Gain: the difference in cost per
-second, for as long as the statistics behind it can be believed: until they go stale, times the confidence in them.
+second, for as long as the statistics behind it can be trusted: until they go stale, times the confidence in them.
 Both are in the same unit.
 
 Flapping has two guards. A wanted change must be wanted `confirmations` times in a row, so statistics that alternate

@@ -1,9 +1,9 @@
 """What the optimizer remembers from one call to the next: one frozen value, handed in and handed back.
 
-A call never changes the memory it was given; it returns the next one beside its plan. Whoever asked decides whether
-that plan comes true, and only then keeps the new memory: a query that was refused, a changelog that did not reach the
-disk or a dry run leaves no trace. All of it may be lost: without it the optimizer gives plans as good, it only forgets
-how reluctant it was to change them.
+A call never changes the memory it was given; it returns the next one beside its plan. The caller decides whether
+that plan is run, and only then keeps the new memory: a query that was refused, a changelog that did not reach the
+disk or a dry run leaves no trace. All of it may be lost: without it the optimizer gives plans as good, but may
+change them sooner.
 """
 
 from __future__ import annotations

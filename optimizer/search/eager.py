@@ -68,7 +68,7 @@ def create_delete(plan: Plan, created: Sequence[RunningQuery], deleted: Collecti
 
 
 def without(plan: Plan, uids: Collection[str]) -> Plan:
-    """The plan without these queries; joins nobody else uses go with them."""
+    """The plan without these queries; joins that no other query uses go with them."""
     gone = set(uids)
     unknown = gone - plan.by_uid.keys()
     if unknown:

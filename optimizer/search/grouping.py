@@ -10,9 +10,9 @@ of the tuples at random: every two share little, all ten together want nearly ev
 alternatives "everyone in one group" and "the pair that saves most first" are priced too, and the cheapest of all is
 taken.
 
-Pairs are quadratic, so they are looked at in blocks: the first block's groups take in whoever gains by joining them,
-and the next block is formed from those who did not. The work is linear in the number of queries as long as groups are
-few.
+Pairs are quadratic, so they are looked at in blocks: the first block's groups take in the queries that gain by joining
+them, and the next block is formed from those that do not. The work is linear in the number of queries as long as
+groups are few.
 
 Queries with equal shape, window and columns want exactly the same; they are one query here.
 """
@@ -49,7 +49,7 @@ def group_shape(model: CostModel, queries: Sequence[Member]) -> list[Cluster]:
         alone = [g for g in formed if len(g.who) == 1]
         groups += formed
         if len(alone) == len(formed) and waiting:
-            # nobody in a fair sample of the free queries shares; neither will the rest, except with the groups
+            # no query in a fair sample of the free ones shares; neither will the rest, except with the groups
             waiting = _take_in(space, groups, waiting)
             groups += [space.group([f]) for f in waiting]
             break

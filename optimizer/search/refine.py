@@ -2,7 +2,7 @@
 cheaper.
 
 Grouping is greedy and never takes a query back. Here every query is asked, in turn, whether the plan would be cheaper
-with it somewhere else, with orders adapted to the move; the best place is taken. It ends when nobody moves.
+with it somewhere else, with orders adapted to the move; the best place is taken. It ends when no query moves.
 
 Every step lowers the cost, so it ends; `rounds` bounds the work. A step costs one ordering per candidate group, so
 it is meant for small plans and for the few groups that an incremental step touches.

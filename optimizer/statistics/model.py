@@ -72,10 +72,10 @@ class Smoothed:
 
 
 class StatisticsModel:
-    """Mutable; owned by whoever feeds it.
+    """Mutable; owned by the one object that feeds it.
 
     Another thread may read meanwhile: every report makes new tables of frozen values and puts them in the place of the
-    old ones, which nobody changes any more.
+    old ones, which are never changed.
     """
 
     def __init__(self, alpha: float = 0.3, stale_s: float = 120.0) -> None:

@@ -1,8 +1,8 @@
-"""Arrays that are what their writer wrote: every one is checked against its checksum before anybody sees it.
+"""Arrays that are what their writer wrote: every one is checked against its checksum before it is used.
 
 The check happens at the first access in a process and not on opening: a task that needs two columns of a wide bucket
 reads two columns, also from disk, so state may be larger than memory. After that an array costs nothing more. XXH3 is
-not cryptographic: it finds what disks, file systems and careless hands do, not what an attacker does. It runs at memory
+not cryptographic: it finds damage by disks, file systems and mistakes, not by an attacker. It runs at memory
 speed; docs/decisions/0009-checksums-and-repair.md has the numbers.
 """
 

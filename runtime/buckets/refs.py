@@ -88,7 +88,6 @@ class JoinedRef:
     file: str
     items: int
     bytes: int
-    min_lo: int
     max_lo: int
     min_hi: int
     exposed: tuple[Leaf, ...]

@@ -61,8 +61,8 @@ class BucketStore:
         return size
 
     def open(self, name: str) -> BucketFile:
-        """A cached file is used while the name still means the same file: if somebody cut, changed or removed it, or
-        it was fetched again, that is noticed here, for the price of one system call."""
+        """A cached file is used while the name still means the same file: one that was cut, changed or removed, or
+        fetched again, is noticed here, for the price of one system call."""
         now = _identity(f"{self._prefix}{name}")
         cached = self._open.get(name)
         if cached is not None and cached.identity == now:
@@ -75,7 +75,7 @@ class BucketStore:
         return file
 
     def _sweep(self) -> None:
-        """Let go of files that were dropped meanwhile. Nobody tells a worker process, and as long as it has them mapped
+        """Close files that were dropped meanwhile. A worker process is not told of that, and while it has them mapped
         they use space on the disk and file handles. Costs one system call per open file, each time half as many files
         as are open were opened anew."""
         self._opened = 0
@@ -88,7 +88,7 @@ class BucketStore:
         verify(self.directory / name)
 
     def refetch(self, name: str) -> bool:
-        """Bring a damaged or missing file back from somewhere else; here there is no such place."""
+        """Bring a damaged or missing file back from a second place; a plain directory has none."""
         return False
 
     def forget(self, name: str) -> None:
@@ -107,7 +107,7 @@ class BucketStore:
         (self.directory / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """The files stay; open ones may be used as long as somebody holds them."""
+        """The files stay; open ones may be used for as long as they are referenced."""
         self._open.clear()
 
 

@@ -1,9 +1,9 @@
 """From tuples to query sets, at a cost that does not grow with the number of queries.
 
-Evaluating hundreds of WHERE clauses one by one is the trap. Instead, per column, the constants of all queries'
-conditions on that column are sorted; between and at them lie elementary intervals inside which no condition changes
-its value. Each interval (and NULL) has one precomputed bitset of the queries whose conditions on this column are TRUE
-there. A tuple then costs one binary search per column and one AND per 64 queries.
+Evaluating hundreds of WHERE clauses one by one would take time per query. Instead, per column, the constants of all
+queries' conditions on that column are sorted; between and at them lie elementary intervals inside which no condition
+changes its value. Each interval (and NULL) has one precomputed bitset of the queries whose conditions on this column
+are TRUE there. A tuple then costs one binary search per column and one AND per 64 queries.
 
 Why it is right: a condition built from comparisons of one column with constants, IN, IS NULL, AND, OR, NOT depends only
 on the position of the value among the constants. Position 2i+1 is "equal to constant i", position 2i lies below it. So
@@ -103,8 +103,8 @@ class _Intervals:
         placed = [(slot, _replace(c, self.bounds)) for slot, c in conditions]
         self.table = _table(placed, everyone, lambda _: data, size + 1)
         self.null = size
-        # NaN compares unequal to everything: FALSE for all but <>, which is what lying in no interval would mean.
-        # It is evaluated for real, once, as one more row.
+        # NaN lies in no interval: comparisons with it are FALSE, except <>. The conditions are evaluated on it once,
+        # as one more row of the table.
         nan = ColumnData(ColumnType.DOUBLE, np.array([np.nan]))
         self.table = np.vstack([self.table, _table(conditions, everyone, lambda _: nan, 1)])
         self.nan = size + 1

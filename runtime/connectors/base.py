@@ -6,8 +6,8 @@ must be a pure function of the range: after a crash the unfinished epoch is read
 bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
 
 What only some sources have (tuples handed over by a caller, files of their own that must survive the machine) is part
-of the interface, with a default for all others: the engine asks no source what it is. A source of your own inherits
-from `Source` and gets these defaults.
+of the interface, with a default for all others: the engine never asks of which kind a source is. A source of your own
+inherits from `Source` and gets these defaults.
 
 A sink runs on the driver after the epoch is committed to the result log, called from one thread of its own; it may be
 called again for the same (query, epoch) after a failure or a crash and must then replace what it wrote (that is what
@@ -55,7 +55,7 @@ class DeadLetter:
 class Loaded:
     """Tuples in the stream's column order and Arrow types (see `arrow_schema`), and what could not be decoded.
 
-    A NULL event time is not the reader's business: the source operator counts it as a dead letter.
+    Tuples whose event time is NULL stay in: the source operator counts them as dead letters.
     """
 
     table: pa.Table

@@ -1,4 +1,4 @@
-"""From a table somebody else wrote (Parquet, Arrow) to the stream's columns, losing nothing.
+"""From a table of any origin (Parquet, Arrow) to the stream's columns, losing nothing.
 
 What is accepted, per column type of the stream:
 

@@ -1,4 +1,4 @@
-"""From JSON-like rows, or somebody's table, to the stream's columns, losing nothing.
+"""From JSON-like rows, or a table of any origin, to the stream's columns, losing nothing.
 
 `decode_rows` takes rows (from JSON lines, a push, a message): a missing or null field is NULL, fields the
 stream does not have are ignored, a row that is no object or holds a value its column cannot take (see

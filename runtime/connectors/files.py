@@ -235,7 +235,7 @@ class FileRead:
             return replace(self, trouble=why.strerror or str(why))
 
     def _look(self) -> str | None:
-        """What speaks against reading the file."""
+        """Why the file cannot be read; None: it can."""
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""An offset as everybody but its source sees it: a value that can be compared, hashed and written down, not read.
+"""An offset outside its source: a value that can be compared, hashed and written down, but not interpreted.
 
 Only the source that made an offset understands it (a number, a list, an object: any JSON value). The rest of the
 platform asks one question, whether two offsets are the same. So a position holds the value's canonical JSON text,

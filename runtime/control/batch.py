@@ -43,7 +43,7 @@ Outcome = str | AJoinError | None
 
 @dataclass(frozen=True, slots=True)
 class BatchDecision:
-    """What a batch comes to. Nothing of it is true yet.
+    """What a batch leads to. It takes effect only with its record in the log.
 
     - `event`: what to log and handle; None when the batch changes neither the plan nor who runs.
     - `outcomes`: one per control, in their order.

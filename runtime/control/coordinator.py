@@ -124,6 +124,6 @@ class Coordinator:
     # -- events ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event) -> tuple[str, ...]:
-        """Take the state after the event; returns the names of files nobody needs any more."""
+        """Take the state after the event; returns the names of files that are not needed any more."""
         self.state, unneeded = handle(self.state, event)
         return unneeded

@@ -47,7 +47,7 @@ class ReplacedViews(NamedTuple):
 
 
 class ReplacedBucket(NamedTuple):
-    """What stands for a damaged source bucket; None: nobody needs it any more."""
+    """The bucket that replaces a damaged source bucket; None: no query needs it any more."""
 
     bucket: int
     by: SourceRef | None

@@ -1,9 +1,9 @@
 """Which results have been kept long enough.
 
 The oldest epochs go when there are more epochs, or more bytes, than retention allows; those of the newest epoch stay,
-or nobody could ever read them. That an epoch's results are gone is in the log before its files are removed
-(`ResultsExpired`): a reader with an older cursor is told what it missed, whatever dies in between, and a file that is
-listed and not there is damage and nothing else.
+or they could never be read. That an epoch's results are gone is in the log before its files are removed
+(`ResultsExpired`): a reader with an older cursor is told what it missed, even if the process dies in between, and
+a file that is listed and not there is always damage.
 
 Every such record costs a write to the log, so when some must go, a few more go with them: up to a sixteenth of what
 retention allows, at most `TOGETHER` epochs.

@@ -1,6 +1,6 @@
 """What an event does to the state: the only place where state changes, and a pure function.
 
-`handle(state, event)` gives the state after the event and the names of files that nobody needs any more. The state
+`handle(state, event)` gives the state after the event and the names of files that are not needed any more. The state
 before stays as it was, so readers on other threads never see half an event. Recovery handles the logged events again
 and arrives at the same state.
 
@@ -217,6 +217,6 @@ def _repair(s: State, event: BucketsRepaired) -> Handled:
 def _forget_results(s: State, event: ResultsExpired) -> State:
     expired = dict(s.expired)
     for uid, last in event.lost:
-        if uid in s.queries:  # nobody can ask for the results of a query that is forgotten
+        if uid in s.queries:  # results of a forgotten query cannot be asked for
             expired[uid] = max(last, expired.get(uid, last))
     return replace(s, expired=expired, segments={e: x for e, x in s.segments.items() if e not in event.epochs})

@@ -1,7 +1,7 @@
 """The rules that every state obeys, as a check: the random lives call it after every event, `ajoin state verify` once.
 
-A state that passes cannot name a file twice, read a bit without knowing whose it is, run a query that is nowhere, or go
-on with an epoch that does not follow. Cost: one walk over everything that is open.
+A state that passes cannot name a file twice, read a bit without knowing whose it is, run a query that the plan does not
+have, or continue with an epoch that is not the next one. Cost: one walk over everything that is open.
 """
 
 from __future__ import annotations

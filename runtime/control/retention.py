@@ -1,4 +1,4 @@
-"""Which state nobody can need any more.
+"""Which state no query can need any more.
 
 A new tuple of stream S is accepted only at or after watermark(S) - allowed_lateness(S). So a window of a query is
 dead once its end lies at or before the minimum of that over the query's streams: no accepted tuple can fall into it.

@@ -1,8 +1,8 @@
 """The coordinator's state: everything that must survive a crash, and nothing else.
 
 It is the fold of the event log (fold.py), a frozen value: every event leads to a new one, and what did not change is
-the same object in both. So whoever takes a reference, on any thread, holds one consistent moment for as long as
-it likes. It holds facts; texts for people are made of it when somebody asks (optimizer.explain).
+the same object in both. So a reader on any thread that takes a reference holds one consistent state for as long as
+it likes. It holds facts; texts for people are made from it on request (optimizer.explain).
 """
 
 from __future__ import annotations

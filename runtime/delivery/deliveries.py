@@ -1,4 +1,4 @@
-"""All sinks of all queries: who gets what, from which epoch on, until when.
+"""All sinks of all queries: which rows each gets, from which epoch on, until when.
 
 The engine's thread only announces: after a commit, and before results are removed, it hands over what the state says
 now, as frozen values (`Wanted`). Deliveries read those and nothing else of the engine.
@@ -39,7 +39,7 @@ class Deliveries:
         self._deliveries: Mapping[SinkId, Delivery] = {}
 
     def announce(self, state: State) -> None:
-        """This is committed, and this is kept. Returns at once, except in step."""
+        """Tell every delivery what is committed and what is kept. Returns at once (`InStep`: when they are done)."""
         records = {uid: r for uid, r in state.queries.items() if r.sinks}
         if not records and not self._deliveries:
             return
@@ -78,7 +78,7 @@ class Deliveries:
             self._progress.close()
 
     def abandon(self) -> None:
-        """What a killed process leaves: nothing is waited for."""
+        """As if the process were killed: nothing is waited for."""
         self._progress.close()
         self._schedule.abandon()
 

@@ -12,8 +12,8 @@ thread (schedule.py), and shares nothing with other deliveries that one of them 
 - **A deleted query's** sink gets everything up to the last row, then it is closed. If it fails, it is tried
   `ATTEMPTS_AFTER_END` more times, and then its rows are given up.
 
-Rows that cannot be read (a damaged segment) are a failure like any other: whoever puts the file back in time loses
-nothing.
+Rows that cannot be read (a damaged segment) are a failure like any other: if the file is put back in time, nothing is
+lost.
 
 What should be in the sink comes as a frozen `Wanted`, replaced by the engine's thread after every commit; everything
 else belongs to the thread that calls `step`. Memory: the rows of one epoch of one query, while they are written.
@@ -100,7 +100,7 @@ class Delivery:
         self._loss_told = False
 
     def tell(self, wanted: Wanted) -> None:
-        """From the engine's thread. If the sink had everything until now, nothing until now need be looked at again."""
+        """From the engine's thread. If the sink had everything so far, earlier epochs need not be searched again."""
         if self._done.epoch >= self.wanted.last:
             self._empty_until = self.wanted.committed
         self.wanted = wanted

@@ -64,7 +64,7 @@ class ProgressFile:
             self._known[sink] = progress
             self._version += 1
             if self._writing or self._closed:
-                return  # whoever writes looks again before it stops
+                return  # the thread that writes looks again before it stops
             self._writing = True
         try:
             while (text := self._unwritten()) is not None:

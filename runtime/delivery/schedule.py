@@ -5,7 +5,7 @@ for a broker or hangs holds up neither epochs nor other sinks. A thread that has
 condition; it is woken by an announcement and by the end, and while its sink fails also by the clock. It costs about
 50 KB of memory while it waits (and 8 MB of addresses); a thousand sinks are a thousand threads.
 
-`InStep` is for whoever must know that sinks have everything before the next step: replay, and tests that kill a
+`InStep` is for callers that must know that sinks have everything before the next step: replay, and tests that kill a
 process at a named point. Deliveries work on the calling thread, one after the other, each until it has everything or
 fails; what failed is tried again with the next announcement. A failing sink holds up no other one here either, but a
 slow one does.

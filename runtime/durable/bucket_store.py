@@ -32,7 +32,7 @@ class TieredStore(BucketStore):
     def open(self, name: str) -> BucketFile:
         cached = self._open.get(name)
         if cached is not None and not (self.directory / name).exists():
-            return cached.file  # evicted meanwhile: buckets never change, so what is open is as good
+            return cached.file  # evicted meanwhile: buckets never change, so the open file is still right
         for _ in range(_ATTEMPTS):
             try:
                 return super().open(name)
@@ -43,11 +43,12 @@ class TieredStore(BucketStore):
                     break
                 if not self.folder.fetch(name):
                     raise
-        return self._passed_by(name)
+        return self._open_uncached(name)
 
-    def _passed_by(self, name: str) -> BucketFile:
-        """There is no room for it, or others evict it as fast as it is fetched: mapped where it is, or from a file that
-        has no name any more. Pages of a file can be taken back when memory is short, those of an array cannot."""
+    def _open_uncached(self, name: str) -> BucketFile:
+        """For a bucket that has no room in the fast tier, or is evicted as fast as it is fetched: mapped in the durable
+        tier if that is a path, else from a fetched file that is unlinked at once. (Not read into an array: pages of a
+        file can be taken back when memory is short, those of an array cannot.)"""
         tier, object = tier_at(self.folder.uri), self.folder.objects[name].name
         path = tier.path(object)
         fetched = self.directory / f".{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp" if path is None else None
@@ -62,7 +63,7 @@ class TieredStore(BucketStore):
         return opened
 
     def _is_gone(self, name: str) -> bool:
-        return name not in self.folder.objects and super()._is_gone(name)  # evicted is not gone
+        return name not in self.folder.objects and super()._is_gone(name)  # an evicted one is in the durable tier
 
     def verify(self, name: str) -> None:
         self._bring(name)
@@ -84,7 +85,7 @@ class TieredStore(BucketStore):
         return super().bytes_of(name)
 
     def _bring(self, name: str) -> None:
-        """Evicted is not missing."""
+        """Fetch the file if it was evicted from the fast tier."""
         if not (self.directory / name).exists():
             self.folder.fetch(name)
 

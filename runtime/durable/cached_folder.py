@@ -5,11 +5,11 @@ it may be deleted at any time, and `fetch` brings it back under its name. Files 
 exist here only and are never touched.
 
 `bound` is how many bytes the folder may hold. Over it, the oldest stored files go first, and what is fetched does
-not push out newer ones (`room_for`): without room, a reader maps it past this folder (runtime.durable.store). A join
-looks at all old buckets in turn, each once per task; so the newest stay, and the old ones pass by. (Keeping the most
-recently used ones would have every bucket evicted just before it is needed again.) Processes do this independently:
-whoever finds the folder too full makes room, and whoever finds a file gone fetches it. A file that is mapped stays
-readable after it is deleted.
+not push out newer ones (`room_for`): without room, a reader maps the file without storing it here
+(runtime.durable.bucket_store). A join looks at all old buckets in turn, each once per task; so the newest stay here,
+and the older ones are read from the durable tier. (Keeping the most recently used ones would evict every bucket just
+before it is needed again.) Processes do this independently: one that finds the folder too full makes room, and one that
+finds a file gone fetches it. A file that is mapped stays readable after it is deleted.
 
 It travels to tasks as a value: URI, directory, bound and objects.
 """
@@ -106,7 +106,7 @@ class CachedFolder:
                     try:
                         sizes[entry.name] = entry.stat().st_size
                     except FileNotFoundError:
-                        continue  # somebody else made room
+                        continue  # another process made room
         except FileNotFoundError:
             return {}
         return sizes

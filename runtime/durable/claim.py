@@ -50,7 +50,7 @@ class Claim:
     objects: Mapping[str, int]
 
     def check(self) -> None:
-        """STATE_TAKEN if somebody else has opened the tier since."""
+        """STATE_TAKEN if another platform has opened the tier since."""
         raw = self.tier.get(OWNER)
         if raw is None:
             raise Unavailable(
@@ -68,7 +68,7 @@ class Claim:
 
 
 def take(tier: DurableTier, id: str) -> Claim:
-    """Become the owner. Whoever was it stops at its next write."""
+    """Become the owner. The owner before stops at its next write."""
     _check_version(tier)
     raw = tier.get(OWNER)
     before = json.loads(raw) if raw else {}

@@ -1,7 +1,7 @@
 """A durable tier read from outside: the state its log tells and where the newest copy of each file is.
 
 Nothing is claimed and nothing written: the owner, if there is one, does not notice. So this is a moment of a tier that
-may be in use; whoever finds something missing must read again before believing it.
+may be in use; a caller that finds something missing must read again before it reports that.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Durability(Protocol):
         ...
 
     def take_over(self, state: State, log: Log) -> None:
-        """From now on nobody else's writes count. Comes before anything is recorded."""
+        """From now on no other owner's writes count. Comes before anything is recorded."""
         ...
 
     def attach(self, source: Source, folder: str, offset: Offset) -> None:
@@ -80,7 +80,7 @@ class Durability(Protocol):
         ...
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:
-        """On opening: remove everything that belongs to nobody."""
+        """On opening: remove all files that neither the state nor a source lists."""
         ...
 
     def figures(self) -> TierFigures: ...
@@ -103,25 +103,25 @@ class LocalState:
         """The lock of the directory has done that."""
 
     def attach(self, source: Source, folder: str, offset: Offset) -> None:
-        """It is where it must be."""
+        """Nothing to do: the source's folder is in the state directory."""
 
     def clear_source(self, folder: str, *, now: bool) -> None:
-        """There is no second copy."""
+        """Nothing to do: there is no second copy."""
 
     def secure(self, event: Event) -> Secured:
         return Secured(event, {})
 
     def hold(self, objects: Mapping[str, StoredObject]) -> None:
-        """There are none."""
+        """Nothing to do: there are no copies."""
 
     def save_progress(self, data: bytes) -> None:
-        """The sinks' own file is enough."""
+        """Nothing to do: the file log/delivered is enough."""
 
     def discard_buckets(self, names: Iterable[str]) -> None:
-        """The exchange deletes the files."""
+        """Nothing to do: the exchange deletes the files."""
 
     def sweep(self) -> None:
-        """Nothing waits."""
+        """Nothing to do: no deletion waits."""
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:
         remove_unlisted(self.buckets.directory, state.bucket_files)

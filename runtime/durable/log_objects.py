@@ -3,10 +3,10 @@
     <term>/log/<number>/snapshot.json      the state when this part of the log began
     <term>/log/<number>/000000.json ...    the records since, one each, with checksum
 
-Each is there before the same record is written to the local log, which is before anybody acts upon it. So the local
+Each is there before the same record is written to the local log, which is before it is acted upon. So the local
 log never holds what is not here: *this* is the truth. The local log is a copy; its only use is to tell, at the next
 start, which files of the local directory belong to this state (runtime.durable.restore). The other order would leave
-two logs that may each have what the other lacks, and a machine that comes back with records nobody else has ever
+two logs that may each have what the other lacks, and a machine that comes back with records that no other has ever
 seen.
 
 A record that was put and then failed (the owner could not be checked, the local disk was full) was not acknowledged;

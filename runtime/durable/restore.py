@@ -1,4 +1,4 @@
-"""Opening: what the durable tier says, and what of the local directory may be believed.
+"""Opening: what the durable tier says, and which files of the local directory may be used.
 
 The durable log is the truth, because every record reached it first. The local directory is then one of these:
 
@@ -7,8 +7,8 @@ The durable log is the truth, because every record reached it first. The local d
                              the missing records list were written by an attempt, perhaps not the one that counts
     anything else            lost, older, of another machine or of another tier: none of its files is believed
 
-What is not believed is deleted; buckets and results come back when they are opened, what sources keep at once. So it
-makes no difference where, between two steps, the local directory was lost or kept: from here on both mean the same.
+Files that may not be used are deleted; buckets and results are fetched again when they are opened, what sources keep at
+once. So it makes no difference whether, and between which two steps, the local directory was lost.
 
 If the tier is empty and the directory is not, the directory *is* the state, of a platform that had no durable tier
 until now: everything is uploaded before the first snapshot. But a directory that is the fast tier of another place may
@@ -42,13 +42,13 @@ def recover(tier: DurableTier, claim: Claim, directory: Path, local: LogContents
     truth = read(claim, map)
     _forget(directory, doubtful(local, truth.contents))
     progress = directory / "log" / DELIVERED
-    if not progress.exists():  # else the directory knows better
+    if not progress.exists():  # else it is at least as new as the copy in the tier
         tier.fetch(DELIVERED, progress)
     return truth
 
 
 def doubtful(local: LogContents, truth: LogContents) -> list[str] | None:
-    """Files of the directory that are not to be believed; None: all."""
+    """Files of the directory that may not be used; None: all of them."""
     if local.snapshot != truth.snapshot or local.records != truth.records[: len(local.records)]:
         return None
     missing = truth.records[len(local.records) :]

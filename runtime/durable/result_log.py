@@ -16,7 +16,7 @@ _ATTEMPTS = 3
 
 class TieredResults(ResultLog):
     def __init__(self, folder: CachedFolder, discard: Callable[[list[str]], None]) -> None:
-        """`discard`: files whose durable copies nobody needs any more."""
+        """`discard`: deletes the durable copies of these files."""
         super().__init__(folder.directory)
         self._folder, self._discard = folder, discard
 
@@ -33,7 +33,7 @@ class TieredResults(ResultLog):
         return self._folder.fetch(name)
 
     def _tail(self, segment: Segment) -> bytes:
-        """A reader that looks for its rows need not bring all the others' here."""
+        """Read in place: a reader that looks for its rows need not fetch the whole segment."""
         try:
             with open(self.directory / segment.file, "rb") as file:
                 return read_tail(file, segment)

@@ -11,7 +11,7 @@ from runtime.durable.claim import Claim
 
 
 class SourceFolder:
-    """`discarded`: objects of the tier that wait to be deleted, shared with whoever deletes them."""
+    """`discarded`: objects of the tier that wait to be deleted, shared with the object that deletes them."""
 
     def __init__(self, claim: Claim, sources: CachedFolder, name: str, discarded: dict[str, None]) -> None:
         self._claim, self._tier, self._sources, self._name = claim, claim.tier, sources, name

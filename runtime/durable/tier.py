@@ -90,7 +90,7 @@ class DurableTier:
         return True
 
     def delete(self, name: str) -> None:
-        """An object that is not there is deleted already."""
+        """Deleting an object that is not there is no error."""
         with suppress(FileNotFoundError), self._reaching(name):
             self._fs.delete_file(self._path(name))
 

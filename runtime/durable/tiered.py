@@ -147,7 +147,7 @@ class TieredState:
         object = f"{self._claim.term}/{name}"
         try:
             return StoredObject(object, self.tier.put_file(object, self.directory / name))
-        except FileNotFoundError as e:  # whoever wrote it has to write it again
+        except FileNotFoundError as e:  # like a damaged bucket: the epoch is run again
             raise InternalError(f"file {name} is missing before it was uploaded", reason="BUCKET_MISSING") from e
 
     def hold(self, objects: Mapping[str, StoredObject]) -> None:

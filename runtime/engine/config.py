@@ -26,7 +26,7 @@ class EngineConfig:
     exchange: ExchangeKind = "reference"
     """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
     delivery: Callable[[], Schedule] = OnThreads
-    """How sinks get their rows: on threads of their own, or in step with epochs."""
+    """How sinks get their rows: on threads of their own, or on the engine's thread between epochs."""
     weights: Weights | None = None
     """Of the cost model; measured once per machine with `runtime.machine.calibrate`, or the defaults."""
     durable: str | None = None

@@ -74,7 +74,7 @@ class EngineControl:
         return decision
 
     def _checked(self, item: Control | AJoinError) -> Control | AJoinError:
-        """The item, or why its sinks cannot be."""
+        """The item, or the error if one of its sinks is refused."""
         if isinstance(item, CreateQuery):
             try:
                 for sink in item.sinks:
@@ -84,7 +84,7 @@ class EngineControl:
         return item
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
-        """Optimize because somebody asks: whatever is better is applied.
+        """Optimize on request: whatever is better is applied.
 
         A dry run shows the same plan and changes nothing, not even what hysteresis remembers.
         """

@@ -8,10 +8,10 @@ One thread owns it and calls everything that changes state, always between two e
 written to the log (on disk), handled (state), and only then acted upon; so at any moment the directory says
 everything, and `Engine.open` on it continues where the last process stopped, whether it stopped or was killed:
 
-    state/log/       changelogs, planned and committed epochs, snapshots
+    state/log/       changelogs, planned and committed epochs, snapshots, how far the sinks have come
     state/buckets/   bucket files; what no committed epoch lists is debris of a crash and is removed on opening
     state/results/   result segments, the same
-    state/sources/   what sources keep (pushed segments)
+    state/sources/   what sources keep (pushed batches, lists of files)
 
 With a durable tier (runtime.durable) this directory is only the fast one of two, and "on disk" means: in both.
 """
@@ -98,5 +98,5 @@ class Engine:
         self.abandon()
 
     def abandon(self) -> None:
-        """What a killed process leaves: nothing is flushed or tidied; the operating system drops the lock."""
+        """End like a killed process: no snapshot, no waiting for sinks; only locks, files and threads are released."""
         self.parts.closing.close()

@@ -1,4 +1,4 @@
-"""Events on disk before anybody acts upon them: the only way to the coordinator's state.
+"""Writes events to disk before they are acted upon; the only way to change the coordinator's state.
 
 `record` puts the files that an event lists where they must survive, appends the event to the log, and only then lets
 the coordinator take the state that follows. If appending fails, nothing has changed.
@@ -26,7 +26,7 @@ class Journal:
         self._snapshot_every = snapshot_every
 
     def record(self, event: Event) -> tuple[str, ...]:
-        """The names of bucket files that nobody needs after it."""
+        """Returns the names of bucket files that are not needed after it."""
         event, objects = self._durability.secure(event)
         self._log.append(encode(event))
         unneeded = self._coordinator.handle(event)
@@ -38,7 +38,7 @@ class Journal:
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Only saves work at the next start, so an outage is no reason to fail."""
+        """A snapshot only makes the next start faster, so an outage is no reason to fail."""
         try:
             self._log.snapshot(self._coordinator.state.to_json())
         except Unavailable as outage:

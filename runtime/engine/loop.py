@@ -107,7 +107,7 @@ class EpochLoop:
         self._drop(unneeded)
         self._parts.sources.trim(self._state)
         reach("epoch.cleaned")
-        self._parts.deliveries.announce(self._state)  # before results go: in step, sinks get them now
+        self._parts.deliveries.announce(self._state)  # before results expire: with InStep, sinks take them now
         self.expire()
         self._parts.durability.sweep()
         self._parts.journal.snapshot_if_due()
@@ -127,7 +127,7 @@ class EpochLoop:
         self, planned: EpochPlanned, ahead: list[SourceReport] | None
     ) -> tuple[EpochResult, tuple[str, ...]]:
         """Run the planned epoch and commit it; if it meets damaged files, repair them and run it again, from its
-        beginning. The names are those of files nobody needs any more."""
+        beginning. The names are those of files that are not needed any more."""
         for attempt in range(ATTEMPTS + 1):
             try:
                 if attempt > 0:
@@ -189,7 +189,7 @@ class EpochLoop:
     def _look_ahead(
         self, context: StageContext, planned: EpochPlanned, progress: tuple[StreamProgress, ...], next_source: int
     ) -> None:
-        """Begin to read the next epoch while this one joins, if nothing speaks against it."""
+        """Begin to read the next epoch while this one joins, where that is allowed and of use."""
         s, parts = context.state, self._parts
         settled = s.executed.version == s.plan.version
         may_idle = any(st.schema.idle_timeout_ms is not None for st in s.streams.values())

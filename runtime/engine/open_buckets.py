@@ -40,7 +40,7 @@ class OpenBuckets:
         self.sources[bucket] = replace(self.sources[bucket], views=views)
 
     def is_old(self) -> None:
-        """What was made until now is as old as the rest: it was rebuilt, and its results were delivered long ago."""
+        """Buckets made until now count as old: they were rebuilt, and their rows were delivered in earlier epochs."""
         self.new.clear()
 
     def files(self) -> set[str]:

@@ -3,9 +3,9 @@
     claim       one process per state directory, and one platform per durable tier
     read        the log that counts, local or durable
     replay      the state is the fold of its events
-    take over   sources are opened; from here on nobody else's writes count
+    take over   sources are opened; from here on no other owner's writes count
     clean       files that no committed epoch lists are debris of a crash; results beyond the retention go
-    deliver     sinks get what they do not have yet
+    deliver     sinks are told what they do not have yet
     finish      an epoch that was planned and not committed is run again, from its logged offsets and plan version
 
 `open_parts` is the first three; `recover` the rest, on a whole engine.
@@ -135,7 +135,7 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     parts.sources.open_all(coordinator.state.streams)
     parts.durability.take_over(coordinator.state, opened.log)
     _set_partitions(parts)
-    epochs.expire()  # the log tells what was delivered, not what has been dropped since
+    epochs.expire()  # the configured retention may be shorter than before
     parts.durability.keep_only(coordinator.state, parts.sources.folders())
     reach("recover.cleaned")
     parts.deliveries.announce(coordinator.state)

@@ -1,4 +1,4 @@
-"""What an open engine is made of, in one place. Control, epoch loop and reads hold this and none of it twice."""
+"""What an open engine is made of, in one place. Control, epoch loop and reads share it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Changelogs as people read them: made from the facts in the state when somebody asks.
+"""Changelogs as people read them: made from the facts in the state on request.
 
-The state holds the latest changelogs and the plan they start from. A plan that was is found again by applying them in
+The state holds the latest changelogs and the plan they start from. An earlier plan is found by applying them in
 order; its text is made once per version.
 """
 

@@ -42,7 +42,7 @@ class Pressure:
         self._planned[epoch] = (at, backlog)
 
     def committed(self, epoch: int, began: float, at: float) -> Gauges:
-        """`began`: when the epoch was started, for one whose planning nobody remembers (it was recovered)."""
+        """`began`: when the epoch was started, for one that was planned by an earlier process."""
         since, backlog = self._planned.pop(epoch, (began, self.gauges.backlog))
         self._planned = {e: p for e, p in self._planned.items() if e > epoch}
         self.gauges = Gauges(at - since, backlog)

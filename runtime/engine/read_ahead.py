@@ -2,7 +2,7 @@
 
 A speculation, not a commitment: nothing of it is in the log until the next epoch is planned with exactly its ranges
 and under its plan version. It is not tried while the plan keeps changing, and not when a stream may become idle (then
-lateness depends on the clock). If it comes to nothing, the buckets it wrote are overwritten under the same ids.
+lateness depends on the clock). If it is discarded, the buckets it wrote are overwritten under the same ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What may be asked of an engine, from any thread: streams, queries, plans, results.
 
 Each call takes the coordinator's state once. That is a frozen value of one moment, perhaps an epoch old; nothing in it
-changes while it is looked at, and nobody is held up.
+changes while it is looked at, and no thread waits for another.
 """
 
 from __future__ import annotations
@@ -53,11 +53,6 @@ class EngineReads:
     @property
     def plan(self) -> Plan:
         return self.state.plan
-
-    @property
-    def epoch(self) -> int:
-        """The last committed epoch; 0 before the first."""
-        return self.state.epoch
 
     def schemas(self) -> Mapping[str, StreamSchema]:
         return {name: st.schema for name, st in self.state.streams.items()}

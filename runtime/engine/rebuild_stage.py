@@ -1,7 +1,7 @@
 """State that a plan lacks, made from what is open: views with other bits and indexes, and joined buckets.
 
 A plan change needs what `plan_transition` lists; a repair needs all joined buckets anew. Both deliver nothing: every
-row that what they make could lead to was delivered in an earlier epoch.
+row that the rebuilt state could lead to was delivered in an earlier epoch.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ epoch once more:
    time from which tuples were accepted, and reads are pure, so the same tuples come and the same ones are late. They
    are tagged for the plan that the last epoch ran with, but only for queries that were there in the bucket's epoch and
    still run; floors are today's, and what lies below them is in dead windows only. The source must bring exactly
-   as many tuples with exactly the event times of then, else it does not have them any more. What was counted then
+   as many tuples with the same event times as then, else it does not have them any more. What was counted then
    (tuples, late ones, dead letters, COUNT(*)) stands in the log and is not counted again.
 3. Joined buckets refer to items of source buckets by number, and those may have changed. So all joined buckets are
    made anew, as for a reordered join: from the open source buckets, delivering nothing.
@@ -171,7 +171,7 @@ def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:
 
 
 def _lost(stream: str, file: str, epoch: int, start: Position, end: Position, why: Exception) -> Exception:
-    """What passes (a broker that is away, a full disk) stays what it is: the epoch is tried again later."""
+    """BUCKET_LOST, unless it is an outage (a broker is away, the disk is full): then the epoch is tried again later."""
     passing = as_outage(why)
     if isinstance(passing, Unavailable):
         return passing

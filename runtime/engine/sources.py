@@ -71,7 +71,7 @@ class Sources:
         return all(source.may_read_ahead for source in self.opened.values())
 
     def trim(self, state: State) -> None:
-        """Let sources forget what no epoch and no repair of a bucket will read again."""
+        """Tell sources which offsets epochs and repairs may still read; what lies before them can go."""
         for stream, st in state.streams.items():
             starts = (r.origin.start.offset for r in state.sources.values() if r.stream == stream)
             self.opened[stream].trim(chain([st.position.offset], starts))

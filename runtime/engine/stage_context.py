@@ -36,7 +36,7 @@ class StageContext:
 
     @property
     def key(self) -> str:
-        """Names what workers compile of this plan version."""
+        """Under this key workers cache what they compile for this plan version."""
         return f"{self.instance}/{self.physical.version}"
 
     @property

@@ -46,7 +46,7 @@ class Exchange(Protocol):
         ...
 
     def for_tasks(self, names: Iterable[str]) -> Buckets:
-        """What the tasks of a stage get, which will open no other buckets than these."""
+        """What the tasks of a stage open and write buckets with; they will open only these."""
         ...
 
     def carry(self, read: Read) -> Read:
@@ -58,7 +58,7 @@ class Exchange(Protocol):
         ...
 
     def drop(self, name: str) -> None:
-        """Nobody needs this file any more."""
+        """Delete a file that is not needed any more."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """What a task publishes when there is no place that all tasks see: named bytes that go back with its answer.
 
-Whoever runs a task opens an outbox around it; what the task posts is in it afterwards. An attempt that fails or comes
+The runner of a task opens an outbox around it; what the task posts is in it afterwards. An attempt that fails or comes
 second never arrives, so nothing has to be undone. One outbox per running task, also when tasks run in threads.
 """
 

@@ -41,7 +41,7 @@ def compile_plan(
 ) -> Physical:
     """`closed_lists`: joined lists stay closed until the sink; else they are opened at once.
 
-    The plan of the last epoch may name streams that were deleted since; nobody reads them.
+    The plan of the last epoch may name streams that were deleted since; they are not read.
     """
     exposed, uses = _exposures(plan)
     if not closed_lists:

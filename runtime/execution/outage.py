@@ -1,4 +1,4 @@
-"""Failures that pass: something outside is missing, and the same work will do later.
+"""Failures that pass: something outside is missing, and the same work can be done later.
 
 A task that meets one says so with `Unavailable`; the platform then waits and runs the planned epoch again, as it
 would after a crash. A full disk is the one that can happen anywhere.

@@ -4,7 +4,7 @@
               | number of headers | (key length | key | value length | value) ...
 
 All numbers but the attributes are variable-length and zigzag-encoded. Lengths below zero mean null. The bytes come from
-outside, so every length is checked before it is believed; what does not add up is answered with -1, never read past.
+outside, so every length is checked before it is used; bytes that do not add up give -1 and are never read past.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run every kernel once on next to nothing, so that compiled code is loaded before the first tuple.
+"""Run every kernel once on tiny arrays, so that compiled code is loaded before the first tuple.
 
 Compilation happens once per machine (the cache on disk); loading it takes a second or so per process. A Spark daemon
 does it before it forks its workers, so that workers have it from the start.

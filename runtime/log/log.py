@@ -35,7 +35,7 @@ class LogContents(NamedTuple):
 
 
 class Objects(Protocol):
-    """The same log somewhere else: `number` counts snapshots, `sequence` the records after one."""
+    """A second place for the same log: `number` counts snapshots, `sequence` the records after one."""
 
     def append(self, number: int, sequence: int, line: str) -> None: ...
 
@@ -108,13 +108,13 @@ class Log:
         self.since_snapshot += 1
 
     def _tear(self, line: str) -> None:
-        """What a process leaves that dies while it writes."""
+        """Write half a line, like a process that dies while it writes."""
         assert self._file is not None
         self._file.write(line[: len(line) // 2])
         self._file.flush()
 
     def _take_back(self, size: int) -> None:
-        """A record that is not wholly on disk was never written; its beginning must not stand before the next one."""
+        """Cut off a record that is not wholly on disk, so that its beginning does not stand before the next one."""
         assert self._file is not None
         with suppress(OSError):  # what is buffered does not fit either
             self._file.close()

@@ -1,8 +1,8 @@
 """What a process keeps for later tasks, in bounded memory: the least recently used goes first.
 
-Workers live for many stages and nobody tells them what will be asked again, so everything they keep (open buckets,
+Workers live for many stages and do not know what will be asked again, so everything they keep (open buckets,
 compiled selections, specifications that travelled once) is kept here, with a bound. Losing an entry costs making it
-again and nothing else; whoever still uses a value that was let go keeps it alive.
+again and nothing else; a removed value stays alive while it is in use.
 
 Safe to use from several threads: stages of two epochs may run side by side in one process.
 """
@@ -37,11 +37,11 @@ class BoundedCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> V:
         with self._lock:
-            self._let_go(key)
+            self._remove(key)
             self._values[key] = value
             self._weight += self._weigh(value) if self._weigh is not None else 0
             while len(self._values) > self.most or (self._weight > self.most_weight and len(self._values) > 1):
-                self._let_go(next(iter(self._values)))
+                self._remove(next(iter(self._values)))
         return value
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
@@ -51,10 +51,10 @@ class BoundedCache(Generic[K, V]):
 
     def drop(self, key: K) -> None:
         with self._lock:
-            self._let_go(key)
+            self._remove(key)
 
     def keep(self, wanted: Callable[[K], bool]) -> None:
-        """Let go of everything else."""
+        """Remove everything else."""
         with self._lock:
             keys = list(self._values)
         for key in keys:
@@ -69,7 +69,7 @@ class BoundedCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def _let_go(self, key: K) -> None:
+    def _remove(self, key: K) -> None:
         value = self._values.pop(key, None)
         if value is not None and self._weigh is not None:
             self._weight -= self._weigh(value)

@@ -1,4 +1,4 @@
-"""A tiny life through the real operators, so that compiled code is loaded in exactly the variants that epochs use.
+"""A few tuples through the real operators, so that compiled code is loaded in exactly the variants that epochs use.
 
 Numba compiles a kernel per kind of argument: memory-mapped (read-only) arrays are another kind than fresh ones, one
 word of query sets the same kind as many. Running two epochs of a handful of tuples through source, join and sink

@@ -164,7 +164,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Mat
 
 
 def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tuple[Side, Sequence[Side]]]:
-    """Left buckets with right ones that they have not met. An old bucket is opened once and let go before the next
+    """Left buckets with right ones that they have not met. An old bucket is opened once and released before the next
     one, because all of them together may be larger than memory."""
     inputs = shared.inputs[spec.name]
 

@@ -110,7 +110,7 @@ class JoinedOutput:
         size = self.directory.store.write(file, meta, arrays)
         return JoinedRef(
             self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
-            len(made.lo), size, int(made.lo.min()), int(made.lo.max()), int(made.hi.min()), self.output.exposed,
+            len(made.lo), size, int(made.lo.max()), int(made.hi.min()), self.output.exposed,
         )  # fmt: skip
 
     def _exposed(self, made: _Items, leaf: Leaf) -> RowRefs:

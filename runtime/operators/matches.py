@@ -1,7 +1,7 @@
 """What the join found: pairs of matching entries of two buckets, and how to walk their combinations in bounded memory.
 
 A `Match` is the hand-over from the join to those who use its results: outputs (joined buckets for the joins above) and
-sinks. Entries stay closed in it; whoever needs combinations lays them out with `chunks`, at most about CHUNK at a time.
+sinks. Entries stay closed in it; `chunks` lays out its combinations, at most about CHUNK at a time.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class ResultLog:
             return read_tail(file, segment)
 
     def _listed(self, epoch: int, segment: Segment) -> SegmentIndex:
-        """Of an epoch that retention has certainly left alone."""
+        """For an epoch whose results have not expired: a missing file is damage."""
         try:
             return self.index(epoch, segment)
         except FileNotFoundError as e:
@@ -148,7 +148,7 @@ class ResultLog:
             return _view(f, entry) if entry.length >= MAPPED_FROM else _read(f, entry)
 
     def _refetch(self, name: str) -> bool:
-        """Bring a damaged file back from somewhere else; here there is no such place."""
+        """Bring a damaged file back from a second place; a plain directory has none."""
         return False
 
     def _open(self, name: str) -> BinaryIO:
@@ -178,7 +178,7 @@ def _read(file: BinaryIO, entry: SegmentEntry) -> bytes:
 
 
 def _view(file: BinaryIO, entry: SegmentEntry) -> memoryview:
-    """The rows where they are, not a copy; they stay there as long as somebody holds them, whoever deletes the name."""
+    """The rows in place, not a copy; they stay readable while they are referenced, even after the file is deleted."""
     if entry.offset + entry.length > os.fstat(file.fileno()).st_size:
         return memoryview(b"")  # cut off: touching what lies behind the end would kill the process
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,6 +1,6 @@
 """The columns a query delivers, before it has delivered any.
 
-Whoever reads the results of a query without rows gets a table with the same columns and types as later with rows. So
+A reader of a query without rows gets a table with the same columns and types as later with rows. So
 nothing is described a second time: counts and lists give the schema of the batch that their writers make of nothing.
 """
 

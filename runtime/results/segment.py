@@ -1,6 +1,6 @@
 """Segments of the result log: one file per task, in it one Arrow stream per query and flush, at its end their index.
 
-A segment appears whole and counts only once the epoch's commit lists it. Where it goes is its target's business: into
+A segment appears whole and counts only once the epoch's commit lists it. Its target decides where it goes: into
 the directory that all tasks see, or back with the task's answer (runtime.exchange).
 
 The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
@@ -26,7 +26,7 @@ SMALL = 1 << 18
 """Bytes, about, below which rows are better copied once than written piece by piece."""
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
-"""Of an Arrow stream."""
+"""The end of every Arrow stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Summed:
         """The file behind is flushed when it is closed."""
 
     def close(self) -> None:
-        """Somebody else's file."""
+        """The file belongs to the caller."""
 
 
 class SegmentTarget(Protocol):

@@ -58,7 +58,7 @@ class SparkExecutor:
         ui: bool = False,
         options: dict[str, str] | None = None,
     ) -> SparkExecutor:
-        """Takes 6 to 14 seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
+        """Takes some seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
             raise FailedPrecondition(
                 "Spark needs Java, and none was found",

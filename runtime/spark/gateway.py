@@ -3,7 +3,7 @@
 PySpark starts its JVM with a `preexec_fn` that makes it ignore Ctrl-C. For that Python must fork: copy this process
 with all locks as its other threads happen to hold them, and run Python code in the copy. If gRPC threads are at work at
 that moment, the copy can hang or die, and Spark does not start. Without `preexec_fn` Python uses vfork, which copies
-nothing and calls nobody's fork handlers; that is safe whatever the other threads do.
+nothing and calls no fork handlers; that is safe whatever the other threads do.
 
 So the JVM gets a session of its own instead: Ctrl-C in a terminal reaches the driver alone, which stops Spark in order.
 And it still ends with its driver, however that dies: its standard input is a pipe that the operating system closes.
@@ -22,7 +22,7 @@ _gateway: Any = None
 
 
 class _WithoutFork(dict[str, Any]):
-    """Arguments for Popen among which there is never a `preexec_fn`, whoever sets it."""
+    """Arguments for Popen among which there is never a `preexec_fn`, even if PySpark sets one."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name != "preexec_fn":

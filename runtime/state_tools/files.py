@@ -118,7 +118,7 @@ def pushed_batches(directory: Path, stream: str) -> dict[int, Path]:
 
 
 def debris(directory: Path, state: State) -> list[Debris]:
-    """What the next start would remove, and what nobody would ever look at again."""
+    """What the next start would remove, and what would never be read again."""
     remains: list[Debris] = []
 
     def add(path: Path, why: str) -> None:

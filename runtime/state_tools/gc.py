@@ -1,4 +1,4 @@
-"""Remove what lies in a state directory and belongs to nobody: `ajoin state gc`.
+"""Remove files of a state directory that no committed epoch lists: `ajoin state gc`.
 
 The engine does the same for buckets and results whenever it opens the directory; this is for a directory that is not
 going to be opened soon, for a disk that is too full to start, and it also takes half-written files and the folders of

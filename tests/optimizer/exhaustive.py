@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from itertools import product
-from math import prod
 
 from optimizer.cost.model import CostModel, Member
 from optimizer.cost.shapes import Shape
@@ -35,10 +34,6 @@ def all_trees(model: CostModel, shape: Shape) -> list[int]:
         return tuple(found)
 
     return list(trees(frozenset(shape.leaves)))
-
-
-def combinations_of_orders(model: CostModel, singles: Mapping[str, Member]) -> int:
-    return prod(len(all_trees(model, m.shape)) for m in singles.values())
 
 
 def optimum(model: CostModel, singles: Mapping[str, Member]) -> float:

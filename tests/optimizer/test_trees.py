@@ -7,7 +7,7 @@ from hypothesis import given
 
 from optimizer.errors import InvalidRequest
 from optimizer.model.plan import JoinNode, Leaf, RunningQuery, walk
-from optimizer.model.trees import keys_between, leaves_of, left_deep, order_of, regroup, tree_from_order
+from optimizer.model.trees import crossing, leaves_of, left_deep, order_of, predicates, regroup, tree_from_order
 from tests.builders import join_query, q2, running, running_queries
 
 V, W, C = Leaf("V"), Leaf("W"), Leaf("C")
@@ -47,8 +47,8 @@ def test_a_cycle_closes_with_a_composite_key() -> None:
 
 def test_an_equality_written_in_both_directions_is_one_key_part() -> None:
     twice = running("q", join_query("V", "W", on=["V.vID = W.vID", "W.vID = V.vID"]))
-    assert len(keys_between(twice, [V], [W])) == 1
-    assert keys_between(twice, [W], [V])[0].left.leaf == W
+    assert len(crossing(predicates(twice), [V], [W])) == 1
+    assert crossing(predicates(twice), [W], [V])[0].left.leaf == W
 
 
 def test_self_joins_use_one_leaf_per_occurrence() -> None:

@@ -42,7 +42,7 @@ class Window(Hashable, Protocol):
 
     def first_alive(self, horizon: int) -> int:
         """Start of the first window that a tuple at or after `horizon` can still fall into. Tuples before that start
-        are in dead windows only, so nobody needs them any more."""
+        are in dead windows only, so they are not needed any more."""
         ...
 
 

@@ -139,7 +139,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def explain(failure: BaseException, connection: Connection) -> AJoinError:
-    """Refused logins and missing rights stay refused; everything else may be better in a moment."""
+    """Refused logins and missing rights stay refused; everything else is an outage that may pass."""
     errors = library().errors
     lasting = {
         errors.UnsupportedCodecError: "install the topic's compression codec for Python (python-snappy, lz4 or "

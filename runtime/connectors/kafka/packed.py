@@ -1,6 +1,6 @@
 """Many messages in one piece of memory: where each value begins and how long it is, as arrays.
 
-No Python object is made of a message until somebody asks for one, so cutting, joining and parsing cost per batch.
+No Python object is made of a message until one is asked for, so cutting, joining and parsing cost per batch.
 """
 
 from __future__ import annotations
