@@ -74,6 +74,9 @@ class Settings(BaseSettings):
         description="how tasks pass on buckets and rows: by reference to files in the state directory, which all "
         "executors must then see, or by value; auto: by reference on local masters only",
     )
+    stage_timeout: float = Field(
+        600.0, ge=0, description="seconds after which a stage of an epoch is ended and counts as failed; 0: never"
+    )
     partitions: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions")
     batch_interval: float = Field(1.0, ge=0, description="seconds in which requests are collected into one batch")
     epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")

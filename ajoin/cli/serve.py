@@ -54,6 +54,10 @@ def serve(
     control_brokers: Annotated[
         str | None, typer.Option("--control-brokers", help="Its brokers, host:port, with commas.")
     ] = None,
+    suspend: Annotated[
+        list[str] | None,
+        typer.Option("--suspend", help="Suspend this query (or: all) before anything runs; can be repeated."),
+    ] = None,
     demo_streams: Annotated[
         bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
     ] = False,
@@ -92,7 +96,7 @@ def serve(
     if print_config:
         _print(effective, as_json)
     else:
-        _serve(effective.settings, demo_streams, as_json)
+        _serve(effective.settings, demo_streams, tuple(suspend or ()), as_json)
 
 
 def _print(config: Config, as_json: bool) -> None:
@@ -102,7 +106,7 @@ def _print(config: Config, as_json: bool) -> None:
         typer.echo(config.to_toml(), nl=False)
 
 
-def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
+def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_json: bool) -> None:
     from ajoin.platform import launch
     from ajoin.platform.control_topic import ControlTopic
     from ajoin.platform.control_topic import from_settings as control_from_settings
@@ -127,7 +131,7 @@ def _serve(settings: Settings, demo_streams: bool, as_json: bool) -> None:
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
             say(f"recovering from {settings.durable or settings.state_dir}")
-            platform = running.enter_context(launch.platform(settings, executor))
+            platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
         if demo_streams:
             _create_demo_streams(platform)
         topic = None if control is None else running.enter_context(ControlTopic(platform, control))

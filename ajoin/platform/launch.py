@@ -52,7 +52,13 @@ def executor(settings: Settings) -> Iterator[Executor]:
     try:
         given = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
         options = BY_VALUE | given if exchange(settings) == "value" else given
-        spark = SparkExecutor.start(settings.spark_master, verbose=settings.verbose, local_dir=scratch, options=options)
+        spark = SparkExecutor.start(
+            settings.spark_master,
+            verbose=settings.verbose,
+            local_dir=scratch,
+            options=options,
+            stage_timeout=settings.stage_timeout,
+        )
         try:
             yield spark
         finally:
@@ -68,6 +74,8 @@ def open_engine(
     *,
     remote_callers: bool = False,
     delivery: Callable[[], Schedule] = OnThreads,
+    finish_on_open: bool = True,
+    suspend: tuple[str, ...] = (),
 ) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one.
 
@@ -89,6 +97,8 @@ def open_engine(
         max_cost=settings.max_cost or None,
         exchange=exchange(settings),
         delivery=delivery,
+        finish_on_open=finish_on_open,
+        suspend=suspend,
         durable=settings.durable or None if own else None,
         fast_bytes=settings.fast_bytes or None if own else None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
@@ -110,9 +120,22 @@ def _weights() -> Weights:
 
 
 @contextmanager
-def platform(settings: Settings, executor: Executor, state_dir: Path | None = None) -> Iterator[Platform]:
-    """A started platform. It may be stopped before the block ends; stopping twice is harmless."""
-    engine = open_engine(settings, executor, state_dir, remote_callers=not is_loopback(settings.listen))
+def platform(
+    settings: Settings, executor: Executor, state_dir: Path | None = None, suspend: tuple[str, ...] = ()
+) -> Iterator[Platform]:
+    """A started platform. It may be stopped before the block ends; stopping twice is harmless.
+
+    An epoch that was planned before is run by the platform's own thread, so that it answers meanwhile. `suspend`: ids
+    of queries that are to run no more.
+    """
+    engine = open_engine(
+        settings,
+        executor,
+        state_dir,
+        remote_callers=not is_loopback(settings.listen),
+        finish_on_open=False,
+        suspend=suspend,
+    )
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
     with ExitStack() as parts:

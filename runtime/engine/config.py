@@ -33,5 +33,9 @@ class EngineConfig:
     """URI or path of the durable tier; None: the state directory is all there is."""
     fast_bytes: int | None = None
     """With a durable tier: bytes of buckets, and of results, that the state directory keeps."""
+    finish_on_open: bool = True
+    """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
+    suspend: tuple[str, ...] = ()
+    """Ids of queries to suspend before anything runs; "all" means all."""
     max_cost: float | None = None
     """Estimated cost a second (as `explain` tells it) above which new queries are refused."""

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from optimizer.errors import Unavailable
 from optimizer.optimize import OptimizerConfig
-from runtime.api import ScaleTo
+from runtime.api import ScaleTo, SuspendQuery
 from runtime.buckets.refs import BucketRef
 from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
@@ -135,13 +135,14 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     parts.sources.open_all(coordinator.state.streams)
     parts.durability.take_over(coordinator.state, opened.log)
     _set_partitions(parts)
+    _suspend(parts)
     epochs.expire()  # the configured retention may be shorter than before
     parts.durability.keep_only(coordinator.state, parts.sources.folders())
     reach("recover.cleaned")
     parts.deliveries.announce(coordinator.state)
     reach("recover.delivered")
     planned = coordinator.state.planned
-    if planned is not None:
+    if planned is not None and parts.config.finish_on_open:
         try:
             epochs.run_planned(planned)
         except Unavailable as outage:
@@ -152,6 +153,17 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     recovery = Recovery(seconds, opened.records, len(refs), sum(r.bytes for r in refs))
     logger.info("opened: %s", recovery, extra={"epoch": state.epoch})
     return recovery
+
+
+def _suspend(parts: Parts) -> None:
+    """The last resort of an operator: these queries are to run no more, whatever they do to the platform."""
+    running = {rq.id for rq in parts.coordinator.state.running.values()}
+    wanted = running if "all" in parts.config.suspend else running & set(parts.config.suspend)
+    if wanted:
+        controls = [SuspendQuery(id, "it was suspended when the platform was started") for id in sorted(wanted)]
+        decision = parts.coordinator.decide_batch(controls, parts.clock())
+        assert decision.event is not None, "a running query can be suspended"
+        parts.journal.record(decision.event)
 
 
 def _set_partitions(parts: Parts) -> None:

@@ -16,6 +16,8 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,12 +43,12 @@ slowly filled with garbage, page by page, which looks like a leak and is of no u
 class SparkExecutor:
     """Owns a Spark context. Start one per process with `start`."""
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
+    def __init__(self, context: Any, stage_timeout: float = 0.0) -> None:
+        self.context, self._stage_timeout = context, stage_timeout
 
     @property
     def cores(self) -> int:
-        return int(self._context.defaultParallelism)
+        return int(self.context.defaultParallelism)
 
     @classmethod
     def start(
@@ -57,6 +59,7 @@ class SparkExecutor:
         local_dir: Path | None = None,
         ui: bool = False,
         options: dict[str, str] | None = None,
+        stage_timeout: float = 0.0,
     ) -> SparkExecutor:
         """Takes some seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -81,26 +84,28 @@ class SparkExecutor:
                 f"Spark did not start on {master}: {e}\n{said}".rstrip(), reason="SPARK_START_FAILED"
             ) from e
         context.setLogLevel("INFO" if verbose else "ERROR")
-        executor = cls(context)
+        executor = cls(context, stage_timeout)
         # Workers are forked and kernels loaded before the first epoch needs them.
         executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
         return executor
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
-        """Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens
+        """A stage that takes longer than the time limit is ended, with the workers that run its tasks, and has failed.
+
+        Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens
         of milliseconds, and neighbours (the ways of a split partition) must not queue behind each other."""
         payload = pickle.dumps((stage, shared))
-        context = self._context
-        context.setJobDescription(name)
+        context = self.context
+        watchdog = _Watchdog(context, name, self._stage_timeout)
         cores = self.cores
         slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
         try:
-            answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
+            with watchdog:
+                answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
         except Exception as e:
-            raise InternalError(
-                f"{name} failed on Spark: {_cause(e)}", reason="STAGE_FAILED", hint=_advice(str(e))
-            ) from e
+            why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
+            raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED", hint=_advice(str(e))) from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
             outcome = pickle.loads(answer)
@@ -110,10 +115,33 @@ class SparkExecutor:
         return results
 
     def broadcast(self, pieces: Sequence[bytes]) -> BroadcastBytes:
-        return BroadcastBytes(self._context.broadcast(enclosed(pieces)))
+        return BroadcastBytes(self.context.broadcast(enclosed(pieces)))
 
     def stop(self) -> None:
-        self._context.stop()
+        self.context.stop()
+
+
+class _Watchdog:
+    """Cancels the Spark jobs that this thread starts within it, when they take too long. 0 seconds: it never does."""
+
+    def __init__(self, context: Any, name: str, seconds: float) -> None:
+        self._context, self._group = context, uuid.uuid4().hex
+        self._timer = threading.Timer(seconds, self._bark) if seconds else None
+        self.barked = False
+        context.setJobGroup(self._group, name, interruptOnCancel=True)
+
+    def _bark(self) -> None:
+        self.barked = True
+        self._context.cancelJobGroup(self._group)
+
+    def __enter__(self) -> None:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class _Runner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from runtime.api import QueryState, ResumeQuery, SuspendQuery
 from runtime.control.quarantine import find_culprits
 from runtime.execution.executor import LocalExecutor
 from runtime.operators.join import JoinShared, run_join
+from runtime.spark.executor import SparkExecutor
 from tests.runtime.rig import Rig
 
 WINDOW = "WINDOW TUMBLING (SIZE 100 MS)"
@@ -235,3 +237,55 @@ def test_a_query_that_kills_workers_is_suspended_on_spark(tmp_path, undisturbed,
         rig.epoch(tuples(epoch))
     assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
     assert rig.engine.query("bad").state == QueryState.SUSPENDED
+
+
+def test_queries_can_be_suspended_before_anything_runs(tmp_path, undisturbed):
+    class Killed(BaseException):
+        pass
+
+    class Killing(LocalExecutor):
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if stage is run_join and "bad" in ending(shared):
+                raise Killed
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", Killing())
+    rig.epoch(tuples(0))
+    rig.create("bad", BAD)
+    with pytest.raises(Killed):
+        rig.epoch(tuples(1))
+    rig.engine.abandon()
+    waiting = Rig(tmp_path / "state", Killing(), finish_on_open=False)
+    assert waiting.engine.epoch == 1 and waiting.engine.state.planned is not None, "it answers before it runs"
+    waiting.engine.abandon()
+    again = Rig(tmp_path / "state", Killing(), suspend=("bad", "nobody"))
+    assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
+    for epoch in range(2, 8):
+        again.epoch(tuples(epoch))
+    assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
+
+
+def endless(shared: tuple[Any, Any], task: Any) -> Any:
+    stage, inner = shared
+    while isinstance(inner, JoinShared) and "bad" in ending(inner):
+        time.sleep(0.1)
+    return stage(inner, task)
+
+
+class EndlessOnSpark(DyingOnSpark):
+    def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+        return self._executor.run(name, endless, (stage, shared), tasks)
+
+
+@pytest.mark.spark
+def test_a_query_that_never_ends_is_suspended_on_spark(tmp_path, undisturbed, spark):
+    """Its stages are ended by the watchdog, and its workers with them; others may run at the same time."""
+    executor = SparkExecutor(spark.context, stage_timeout=8.0)
+    rig = opened(tmp_path / "state", EndlessOnSpark(executor))
+    for epoch in range(8):
+        if epoch == 6:
+            rig.create("bad", BAD)
+        rig.epoch(tuples(epoch))
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+    info = rig.engine.query("bad")
+    assert info.state == QueryState.SUSPENDED and "longer than 8 s" in info.suspended
