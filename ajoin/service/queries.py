@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from ajoin.platform.platform import Outcome, Platform, only
 from ajoin.service.access import caller
@@ -21,6 +22,8 @@ from ajoin.v1 import queries_pb2_grpc as rpc
 from ajoin.wire import convert, status
 from optimizer.errors import AJoinError, InternalError, InvalidRequest
 from runtime.api import QueryInfo, QueryState
+
+T = TypeVar("T")
 
 
 class QueryService(rpc.QueryServiceServicer):
@@ -51,29 +54,22 @@ class QueryService(rpc.QueryServiceServicer):
         return await self._idempotency.once(request, run, caller().tenant)
 
     async def DeleteQuery(self, request: pb.DeleteQueryRequest, context: Any) -> pb.DeleteQueryResponse:
-        async def run() -> pb.DeleteQueryResponse:
-            require("query_id", request.query_id)
-            id = caller().scope.full(request.query_id)
-            outcomes = await asyncio.wrap_future(self._platform.delete_queries([id]))
-            return pb.DeleteQueryResponse(query=_shown(only(outcomes)))
-
-        return await self._idempotency.once(request, run, caller().tenant)
+        return await self._change(request, lambda id: self._platform.delete_queries([id]), pb.DeleteQueryResponse)
 
     async def SuspendQuery(self, request: pb.SuspendQueryRequest, context: Any) -> pb.SuspendQueryResponse:
-        async def run() -> pb.SuspendQueryResponse:
-            require("query_id", request.query_id)
-            id = caller().scope.full(request.query_id)
-            outcomes = await asyncio.wrap_future(self._platform.suspend_query(id, request.reason))
-            return pb.SuspendQueryResponse(query=_shown(only(outcomes)))
-
-        return await self._idempotency.once(request, run, caller().tenant)
+        suspend = self._platform.suspend_query
+        return await self._change(request, lambda id: suspend(id, request.reason), pb.SuspendQueryResponse)
 
     async def ResumeQuery(self, request: pb.ResumeQueryRequest, context: Any) -> pb.ResumeQueryResponse:
-        async def run() -> pb.ResumeQueryResponse:
+        return await self._change(request, self._platform.resume_query, pb.ResumeQueryResponse)
+
+    async def _change(self, request: Any, ask: Callable[[str], Future[list[Outcome]]], response: Callable[..., T]) -> T:
+        """Ask for a change of the query that the request names; the answer is the query after it."""
+
+        async def run() -> T:
             require("query_id", request.query_id)
-            id = caller().scope.full(request.query_id)
-            outcomes = await asyncio.wrap_future(self._platform.resume_query(id))
-            return pb.ResumeQueryResponse(query=_shown(only(outcomes)))
+            outcomes = await asyncio.wrap_future(ask(caller().scope.full(request.query_id)))
+            return response(query=_shown(only(outcomes)))
 
         return await self._idempotency.once(request, run, caller().tenant)
 

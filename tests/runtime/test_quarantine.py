@@ -114,25 +114,45 @@ def test_it_survives_a_restart_and_can_be_resumed_or_deleted(tmp_path, undisturb
     rig.create("bad", BAD)
 
 
-def test_a_start_does_not_depend_on_a_query(tmp_path, undisturbed):
-    """The planned epoch dies with the process; on the next start it would die again."""
+class Killed(BaseException):
+    pass
 
-    class Killed(BaseException):
-        pass
 
-    class Killing(Dying):
-        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
-            if stage is run_join and "bad" in ending(shared):
-                raise Killed
-            return super().run(name, stage, shared, tasks)
+class Killing(LocalExecutor):
+    """The whole process dies with the query's join."""
 
+    def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+        if stage is run_join and "bad" in ending(shared):
+            raise Killed
+        return super().run(name, stage, shared, tasks)
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The state directory of a platform that died in an epoch that was planned."""
     rig = opened(tmp_path / "state", Killing())
     rig.epoch(tuples(0))
     rig.create("bad", BAD)
     with pytest.raises(Killed):
         rig.epoch(tuples(1))
     rig.engine.abandon()
-    again = Rig(tmp_path / "state", Dying("bad"))
+    return tmp_path / "state"
+
+
+def test_a_start_does_not_depend_on_a_query(killed, undisturbed):
+    """On the next start, the planned epoch would die again."""
+    again = Rig(killed, Dying("bad"))
+    assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
+    for epoch in range(2, 8):
+        again.epoch(tuples(epoch))
+    assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
+
+
+def test_queries_can_be_suspended_before_anything_runs(killed, undisturbed):
+    waiting = Rig(killed, Killing(), finish_on_open=False)
+    assert waiting.engine.epoch == 1 and waiting.engine.state.planned is not None, "it answers before it runs"
+    waiting.engine.abandon()
+    again = Rig(killed, Killing(), suspend=("bad", "nobody"))
     assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
     for epoch in range(2, 8):
         again.epoch(tuples(epoch))
@@ -237,32 +257,6 @@ def test_a_query_that_kills_workers_is_suspended_on_spark(tmp_path, undisturbed,
         rig.epoch(tuples(epoch))
     assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
     assert rig.engine.query("bad").state == QueryState.SUSPENDED
-
-
-def test_queries_can_be_suspended_before_anything_runs(tmp_path, undisturbed):
-    class Killed(BaseException):
-        pass
-
-    class Killing(LocalExecutor):
-        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
-            if stage is run_join and "bad" in ending(shared):
-                raise Killed
-            return super().run(name, stage, shared, tasks)
-
-    rig = opened(tmp_path / "state", Killing())
-    rig.epoch(tuples(0))
-    rig.create("bad", BAD)
-    with pytest.raises(Killed):
-        rig.epoch(tuples(1))
-    rig.engine.abandon()
-    waiting = Rig(tmp_path / "state", Killing(), finish_on_open=False)
-    assert waiting.engine.epoch == 1 and waiting.engine.state.planned is not None, "it answers before it runs"
-    waiting.engine.abandon()
-    again = Rig(tmp_path / "state", Killing(), suspend=("bad", "nobody"))
-    assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
-    for epoch in range(2, 8):
-        again.epoch(tuples(epoch))
-    assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
 
 
 def endless(shared: tuple[Any, Any], task: Any) -> Any:
