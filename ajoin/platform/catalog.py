@@ -12,7 +12,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ajoin.sql import QueryLimits
@@ -29,7 +29,7 @@ TIME_TYPES = (ColumnType.TIMESTAMP, ColumnType.BIGINT)
 class Limits:
     """What one platform accepts at most."""
 
-    query: QueryLimits = QueryLimits()
+    query: QueryLimits = field(default_factory=QueryLimits)
     columns: int = 2_000
     queries: int = 4_096
     streams: int = 1_000

@@ -1,4 +1,4 @@
-"""What costs too much by its text alone is refused when it is created, by the platform and by replay, and only there."""
+"""What costs too much by its text alone is refused at creation, by the platform and by replay, and only there."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.ajoin.world import with_streams
 from tests.builders import PAPER
 
 FROM = "SELECT V.vID FROM V JOIN W ON V.vID = W.vID"
+DEFAULTS = QueryLimits()
 FINE = f"{FROM} WINDOW HOPPING (SIZE 1 DAY, ADVANCE BY 1 MS)"
 
 
@@ -26,7 +27,7 @@ def hopping(size: int, advance: int) -> str:
     return f"{FROM} WINDOW HOPPING (SIZE {size} MS, ADVANCE BY {advance} MS)"
 
 
-def refused(sql: str, limits: QueryLimits = QueryLimits()) -> SqlError:
+def refused(sql: str, limits: QueryLimits = DEFAULTS) -> SqlError:
     with pytest.raises(SqlError) as caught:
         admit(sql, PAPER, limits)
     return caught.value
