@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from optimizer.model import expressions as ex
 from optimizer.model.types import ColumnType, common_type
-from runtime.columns.column import NUMPY_TYPES, ColumnData, decoded, from_arrow
+from runtime.columns.column import NUMPY_TYPES, ColumnData, compacted, decoded, from_arrow
 from runtime.columns.like import LikePattern
 
 Mask = npt.NDArray[np.bool_]
@@ -75,9 +75,9 @@ def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
         case ex.IsNull(operand):
             return _boolean(~evaluate(operand, lookup, rows).mask, None)
         case ex.InList(operand, values):
-            return _in_list(evaluate(operand, lookup, rows), values, rows)
+            return _in_list(compacted(evaluate(operand, lookup, rows)), values, rows)
         case ex.Like(operand, pattern, escape):
-            return _like(evaluate(operand, lookup, rows), pattern, escape)
+            return _like(compacted(evaluate(operand, lookup, rows)), pattern, escape)
 
 
 def _boolean(values: Mask, valid: Mask | None) -> ColumnData:

@@ -18,7 +18,7 @@ from optimizer.model.plan import Leaf
 from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column, longest_text
-from runtime.columns.column import ColumnData, concat
+from runtime.columns.column import ColumnData, compacted, concat
 from runtime.columns.querysets import Words, widen
 from runtime.kernels.fetch import fetch
 
@@ -95,7 +95,8 @@ class LeafRows:
             self._back[scattered] = np.arange(len(scattered))
 
     def column(self, name: str) -> ColumnData:
-        data = concat([get_column(p.file, name).take(p.rows) for p in self._pieces])
+        parts = [get_column(p.file, name).take(p.rows) for p in self._pieces]
+        data = concat(parts if len(parts) == 1 else [compacted(p) for p in parts])
         return data if self._back is None else data.take(self._back)
 
 
