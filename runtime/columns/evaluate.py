@@ -10,6 +10,7 @@ String comparisons use Arrow's kernels; code point order and UTF-8 byte order ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,8 +167,11 @@ def _among(operand: ColumnData, values: list[Any], type: ColumnType) -> Mask:
     return hit
 
 
+_pattern = lru_cache(1024)(LikePattern)
+
+
 def _like(operand: ColumnData, pattern: str, escape: str | None) -> ColumnData:
-    matches = LikePattern(pattern, escape).matches
+    matches = _pattern(pattern, escape).matches
     assert operand.dictionary is not None
     found = np.array([matches(text) for text in operand.dictionary.to_pylist()], bool)
     hit = found[operand.values] if len(found) else np.zeros(len(operand), bool)
