@@ -28,6 +28,7 @@ from pydantic_settings import (
 )
 
 from ajoin.platform.catalog import Limits
+from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
 
 DEFAULT_FILE = Path("ajoin.toml")
@@ -90,6 +91,12 @@ class Settings(BaseSettings):
         "listening on this machine only, else none",
     )
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
+    max_windows: int = Field(10_000, ge=1, description="most windows of a query that one tuple may be in")
+    max_expression_nodes: int = Field(
+        20_000, ge=1, description="most operators, columns and constants of a query, IN lists included"
+    )
+    max_in_values: int = Field(10_000, ge=1, description="most values of one IN list")
+    max_like_characters: int = Field(1_000, ge=1, description="longest pattern of LIKE")
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
     max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
     max_tenant_queries: int = Field(
@@ -114,7 +121,13 @@ class Settings(BaseSettings):
     @property
     def limits(self) -> Limits:
         return Limits(
-            sql_bytes=self.max_sql_bytes,
+            query=QueryLimits(
+                sql_bytes=self.max_sql_bytes,
+                windows=self.max_windows,
+                expression_nodes=self.max_expression_nodes,
+                in_values=self.max_in_values,
+                like_characters=self.max_like_characters,
+            ),
             columns=self.max_columns,
             queries=self.max_queries,
             streams=self.max_streams,

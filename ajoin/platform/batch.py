@@ -19,7 +19,7 @@ from ajoin.platform import catalog
 from ajoin.platform.catalog import Limits
 from ajoin.platform.mailbox import BatchItem, BatchRequest
 from ajoin.platform.tenancy import tenant_of
-from ajoin.sql import parse_query
+from ajoin.sql import admit
 from optimizer.errors import AJoinError
 from runtime.api import Control, CreateQuery, QueryInfo, QueryState
 from runtime.engine.engine import Engine
@@ -98,7 +98,7 @@ def _current(engine: Engine, item: BatchItem, limits: Limits) -> Control | AJoin
     if all(now.get(name) == schema for name, schema in item.schemas.items()):
         return control
     try:
-        return replace(control, query=parse_query(control.query.sql, now, max_length=limits.sql_bytes))
+        return replace(control, query=admit(control.query.sql, now, limits.query))
     except AJoinError as refused:
         return refused
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, ResourceExhausted
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors import registry
@@ -28,7 +29,7 @@ TIME_TYPES = (ColumnType.TIMESTAMP, ColumnType.BIGINT)
 class Limits:
     """What one platform accepts at most."""
 
-    sql_bytes: int = 65_536
+    query: QueryLimits = field(default_factory=QueryLimits)
     columns: int = 2_000
     queries: int = 4_096
     streams: int = 1_000

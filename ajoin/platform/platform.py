@@ -24,7 +24,7 @@ from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
 from ajoin.platform.statistics import Statistics
 from ajoin.platform.tenancy import Scope
-from ajoin.sql import parse_query
+from ajoin.sql import admit
 from optimizer.errors import AJoinError, FailedPrecondition, NotFound
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
@@ -200,7 +200,7 @@ class Platform:
                 f"query {id!r} was {state.lower()}", reason=f"QUERY_{state}", hint="only running queries have a plan"
             )
         if sql is not None:
-            candidate = parse_query(sql, self._engine.schemas(), max_length=self.limits.sql_bytes)
+            candidate = admit(sql, self._engine.schemas(), self.limits.query)
         return self._engine.explain(id=id, candidate=candidate, format=format, shown=shown)
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
@@ -262,7 +262,7 @@ class Platform:
             if id:
                 catalog.check_name("query id", id)
             catalog.check_sinks(sinks, self._engine.config.allowed_roots)
-            query = parse_query(sql, schemas, max_length=self.limits.sql_bytes)
+            query = admit(sql, schemas, self.limits.query)
         except AJoinError as refused:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}

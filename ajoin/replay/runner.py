@@ -33,7 +33,7 @@ from ajoin.replay.steps import (
     Restart,
     Step,
 )
-from ajoin.sql import parse_query
+from ajoin.sql import admit
 from optimizer.errors import AJoinError, InternalError, NotFound
 from optimizer.model.types import Column, StreamSchema
 from runtime.api import Control, CreateQuery, QueryInfo
@@ -143,7 +143,7 @@ class _Replay:
 
     def _create(self, create: CreateSql) -> None:
         catalog.check_name("query id", create.id)
-        query = parse_query(create.sql, self.engine.schemas(), max_length=self._limits.sql_bytes)
+        query = admit(create.sql, self.engine.schemas(), self._limits.query)
         self._apply(CreateQuery(create.id, query))
 
     def _apply(self, control: Control) -> None:

@@ -51,7 +51,8 @@ def parse_query(sql: str, schemas: Mapping[str, StreamSchema], *, max_length: in
     size = len(sql.encode("utf-8", "surrogatepass"))
     if size > max_length:
         message = f"the statement has {size} bytes, at most {max_length} are allowed"
-        raise sql_error(sql, None, Reason.SQL_TOO_LONG, message)
+        hint = "split it into several queries; an operator can raise the setting max_sql_bytes"
+        raise sql_error(sql, None, Reason.SQL_TOO_LONG, message, hint)
     try:
         return _bind_query(sql, parse_select(sql), schemas)
     except RecursionError:

@@ -49,6 +49,15 @@ def get_column(file: BucketFile, name: str) -> ColumnData:
     return ColumnData(type, a[f"c:{name}"], a.get(f"c:{name}:valid"), dictionary)
 
 
+def longest_text(file: BucketFile, name: str) -> int:
+    """Of a STRING column, in bytes."""
+    longest: int | None = file.derived.get(f"c:{name}:longest")
+    if longest is None:
+        offsets = file.arrays[f"c:{name}:offsets"]
+        longest = file.derived[f"c:{name}:longest"] = int(np.diff(offsets).max(initial=0))
+    return longest
+
+
 # -- times and sets, in as few bytes as they need -----------------------------------------------------------------
 #
 # Slices of one bucket are few and lie on the grid of the windows' edges: a base, a unit and one to four bytes each.

@@ -124,6 +124,15 @@ def concat(parts: list[ColumnData]) -> ColumnData:
     return ColumnData(first.type, np.concatenate(shifted), valid, pa.concat_arrays(dictionaries))
 
 
+def compacted(column: ColumnData) -> ColumnData:
+    """The same texts with a dictionary that has no more of them than there are rows: a bucket's may have far more than
+    a few of its rows need."""
+    if column.dictionary is None or len(column.dictionary) <= len(column):
+        return column
+    used, codes = np.unique(column.values, return_inverse=True)
+    return ColumnData(column.type, codes.astype(np.int32), column.valid, column.dictionary.take(pa.array(used)))
+
+
 def decoded(column: ColumnData) -> pa.StringArray:
     """A STRING column as plain Arrow text, NULLs included."""
     return pc.cast(column.to_arrow(), pa.string())

@@ -9,8 +9,8 @@ String comparisons use Arrow's kernels; code point order and UTF-8 byte order ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from optimizer.model import expressions as ex
 from optimizer.model.types import ColumnType, common_type
-from runtime.columns.column import NUMPY_TYPES, ColumnData, decoded, from_arrow
+from runtime.columns.column import NUMPY_TYPES, ColumnData, compacted, decoded, from_arrow
+from runtime.columns.like import LikePattern
 
 Mask = npt.NDArray[np.bool_]
 Lookup = Callable[[Any], ColumnData]
@@ -75,9 +76,9 @@ def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
         case ex.IsNull(operand):
             return _boolean(~evaluate(operand, lookup, rows).mask, None)
         case ex.InList(operand, values):
-            return _in_list(evaluate(operand, lookup, rows), values, rows)
+            return _in_list(compacted(evaluate(operand, lookup, rows)), values, rows)
         case ex.Like(operand, pattern, escape):
-            return _like(evaluate(operand, lookup, rows), pattern, escape)
+            return _like(compacted(evaluate(operand, lookup, rows)), pattern, escape)
 
 
 def _boolean(values: Mask, valid: Mask | None) -> ColumnData:
@@ -147,32 +148,31 @@ def _connect(parts: list[ColumnData], decisive: bool) -> ColumnData:
 
 
 def _in_list(operand: ColumnData, values: tuple[ex.Literal, ...], rows: int) -> ColumnData:
+    """In one walk, however many values there are."""
     hit = np.zeros(rows, bool)
-    for literal in values:
-        if literal.value is not None:
-            hit |= _compare("=", operand, _constant(literal.value, literal.type, rows)).values.astype(bool)
+    for type in {v.type for v in values}:
+        hit |= _among(operand, [v.value for v in values if v.type is type and v.value is not None], type)
     valid = operand.mask
     if any(v.value is None for v in values):
         valid = valid & hit
     return _boolean(hit & operand.mask, None if valid.all() else valid)
 
 
+def _among(operand: ColumnData, values: list[Any], type: ColumnType) -> Mask:
+    if operand.dictionary is None:
+        constants = ColumnData(type, np.array(values, NUMPY_TYPES[type]))
+        return np.isin(_widened(operand, type), _widened(constants, operand.type))
+    found = np.asarray(pc.is_in(operand.dictionary, value_set=pa.array(values, pa.string())))
+    hit: Mask = found[operand.values] if len(found) else np.zeros(len(operand), bool)
+    return hit
+
+
+_pattern = lru_cache(1024)(LikePattern)
+
+
 def _like(operand: ColumnData, pattern: str, escape: str | None) -> ColumnData:
-    matcher = re.compile(like_regex(pattern, escape), re.DOTALL)
+    matches = _pattern(pattern, escape).matches
     assert operand.dictionary is not None
-    matches = np.array([matcher.fullmatch(text.as_py()) is not None for text in operand.dictionary], bool)
-    hit = matches[operand.values] if len(matches) else np.zeros(len(operand), bool)
+    found = np.array([matches(text) for text in operand.dictionary.to_pylist()], bool)
+    hit = found[operand.values] if len(found) else np.zeros(len(operand), bool)
     return _boolean(hit, operand.valid)
-
-
-def like_regex(pattern: str, escape: str | None) -> str:
-    out, at = [], 0
-    while at < len(pattern):
-        c = pattern[at]
-        if escape is not None and c == escape and at + 1 < len(pattern):
-            at += 1
-            out.append(re.escape(pattern[at]))
-        else:
-            out.append(".*" if c == "%" else "." if c == "_" else re.escape(c))
-        at += 1
-    return "".join(out)

@@ -8,6 +8,7 @@ out to several tasks, even inside one entry.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numba as nb
@@ -144,6 +145,31 @@ def _pairs(  # type: ignore[no-untyped-def]
                     out_pos[n] = j
                     n += 1
     return n, out_p, out_l, out_r, out_pos, out_q
+
+
+class Cut(NamedTuple):
+    """Ranges number `first` and following, the outer two of them perhaps shortened."""
+
+    first: int
+    starts: I64
+    ends: I64
+
+
+def cut(starts: I64, ends: I64, most: int) -> Iterator[Cut]:
+    """The ranges in pieces that have `most` positions together (the last one fewer), for `unroll` one by one."""
+    counts = ends - starts
+    until = np.cumsum(counts)
+    total = int(until[-1]) if len(until) else 0
+    if 0 < total <= most:
+        yield Cut(0, starts, ends)
+        return
+    for begin in range(0, total, most):
+        stop = min(begin + most, total)
+        first, last = int(np.searchsorted(until, begin, "right")), int(np.searchsorted(until, stop, "left"))
+        piece = Cut(first, starts[first : last + 1].copy(), ends[first : last + 1].copy())
+        piece.starts[0] += begin - (until[first] - counts[first])
+        piece.ends[-1] -= until[last] - stop
+        yield piece
 
 
 def unroll(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[I64, I64]:

@@ -8,6 +8,9 @@ For two entries with the same key hash the queries that can have rows are
 computed per window shape, not per query: with [lo, hi] spanning all slices involved, the latest window of shape
 (size, advance) that starts at or before lo is the one that reaches furthest, so it decides.
 
+One key in many slices on both sides meets in as many pairs as the product of the two. `intersections` therefore stops
+before the left entry with which there would be more than it is allowed, and goes on from there.
+
 Pairs of entries whose set is empty are never looked into: that is the pruning of whole groups. Cost: linear in the
 entries of both sides plus the candidate pairs.
 
@@ -20,6 +23,7 @@ handed in, it took three times as long.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numba as nb
@@ -40,6 +44,10 @@ class Shapes(NamedTuple):
     sizes: I64
     advances: I64
     sets: U64
+
+
+ANY = 1 << 62
+"""More pairs than there can be."""
 
 
 class EntryPairs(NamedTuple):
@@ -122,9 +130,11 @@ def _capacity(  # type: ignore[no-untyped-def]
     sizes: I64,
     advances: I64,
     shape_sets: U64,
+    allowed: int,
 ):
     """An upper bound of the pairs: one where an entry meets one, exact where many meet many (a key in many slices),
-    because there the product can be far more than what shares a window."""
+    because there the product can be far more than what shares a window. And where left entries end for which they are
+    at most `allowed`; of one left entry all are."""
     words = alive.shape[0]
     n = 0
     for m in range(meet_l.shape[0]):
@@ -133,9 +143,15 @@ def _capacity(  # type: ignore[no-untyped-def]
             continue
         i_end, j_end = _run(l_hash, first, l_end), _run(r_hash, j, r_end)
         if i_end == first + 1 or j_end == j + 1:
-            n += (i_end - first) * (j_end - j)
+            width = j_end - j
+            if n + (i_end - first) * width > allowed:
+                stop = first + max((allowed - n) // width, int(n == 0))
+                if stop < l_end:
+                    return n + (stop - first) * width, stop
+            n += (i_end - first) * width
             continue
         for i in range(first, i_end):
+            before = n
             for k in range(j, j_end):
                 lo, hi = min(l_lo[i], r_lo[k]), max(l_hi[i], r_hi[k])
                 holding = _holding(lo, hi, sizes, advances) if lo != hi else np.uint64(0)
@@ -146,16 +162,28 @@ def _capacity(  # type: ignore[no-untyped-def]
                         both &= _share_window(holding, lo, hi, w, sizes, advances, shape_sets)
                     union |= both
                 n += int(union != 0)
-    return n
+            if n > allowed and before > 0:
+                return before, i
+    return n, l_end
 
 
 def intersect(left: Entries, right: Entries, alive: U64, shapes: Shapes) -> EntryPairs:
-    """Matching pairs of the given entries. All matrices have `alive.shape[0]` words or more.
+    """Matching pairs of the given entries. All matrices have `alive.shape[0]` words or more."""
+    (pairs,) = intersections(left, right, alive, shapes, ANY)
+    return pairs
+
+
+def intersections(left: Entries, right: Entries, alive: U64, shapes: Shapes, allowed: int) -> Iterator[EntryPairs]:
+    """The same in pieces of at most `allowed` pairs, or those of one left entry.
 
     Named tuples end here: numba takes them too, but looks up their type more slowly, which a small bucket would notice.
     """
-    n, out_l, out_r, out_q = _intersect(*left, *right, alive, *shapes)
-    return EntryPairs(trim(out_l, n), trim(out_r, n), trim(out_q, n))
+    first = left.first
+    while True:
+        n, first, out_l, out_r, out_q = _intersect(*left[:-2], first, left.end, *right, alive, *shapes, allowed)
+        yield EntryPairs(trim(out_l, n), trim(out_r, n), trim(out_q, n))
+        if first >= left.end:
+            return
 
 
 @nb.njit(cache=True, nogil=True)
@@ -176,13 +204,14 @@ def _intersect(  # type: ignore[no-untyped-def]
     sizes: I64,
     advances: I64,
     shape_sets: U64,
+    allowed: int,
 ):
-    """The number of pairs, and arrays that may be longer than that."""
+    """The number of pairs, where to go on, and arrays that may be longer than that."""
     words = alive.shape[0]
     meet_l, meet_r = _meetings(l_hash, l_first, l_end, r_hash, r_first, r_end)
-    most = _capacity(
+    most, l_end = _capacity(
         meet_l, meet_r, l_hash, l_lo, l_hi, l_qs, l_first, l_end, r_hash, r_lo, r_hi, r_qs, r_end,
-        alive, sizes, advances, shape_sets,
+        alive, sizes, advances, shape_sets, allowed,
     )  # fmt: skip
     out_l = np.empty(most + 1, np.int32)  # one more than can be kept: a pair is written before it is judged
     out_r = np.empty(most + 1, np.int32)
@@ -190,6 +219,8 @@ def _intersect(  # type: ignore[no-untyped-def]
     n = 0
     for m in range(meet_l.shape[0]):
         first, j = np.int64(meet_l[m]), np.int64(meet_r[m])
+        if first >= l_end:
+            break
         if first > l_first and l_hash[first - 1] == l_hash[first]:
             continue
         i_end, j_end = _run(l_hash, first, l_end), _run(r_hash, j, r_end)
@@ -207,4 +238,4 @@ def _intersect(  # type: ignore[no-untyped-def]
                 out_l[n] = i
                 out_r[n] = k
                 n += int(union != 0)
-    return n, out_l, out_r, out_q
+    return n, l_end, out_l, out_r, out_q

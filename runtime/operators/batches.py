@@ -57,7 +57,7 @@ class Batches:
             self._make([_Waiting(sink, part, starts)])
             return
         together = sink.output_class
-        if self._rows.get(together, 0) + len(starts) > TOGETHER:
+        if self._rows.get(together, 0) + len(starts) > min(TOGETHER, self._combinations.most):
             self._write(together)
         self._waiting.setdefault(together, []).append(_Waiting(sink, part, starts))
         self._rows[together] = self._rows.get(together, 0) + len(starts)

@@ -8,6 +8,7 @@ computed once per window shape.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ from runtime.windows.registry import logic_of
 
 MOST_MEMBERS = 1 << 24
 """(Combination, query) pairs whose rows are held at a time: 64 MB."""
+
+WINDOWED = 1 << 20
+"""(Row, window) pairs laid out at a time: a row of a hopping window is in many, a flush of rows in many more."""
 
 Refs = dict[Leaf, RowRefs]
 Rows = npt.NDArray[Any]
@@ -47,7 +51,8 @@ def _members(sets: Words) -> _Members:
 
 
 class Combinations:
-    """`refs`: per leaf the row of every combination; `sets` who wants it; [`lo`, `hi`] the slices it spans."""
+    """`refs`: per leaf the row of every combination; `sets` who wants it; [`lo`, `hi`] the slices it spans; `most`: of
+    how many rows the columns may be fetched at a time."""
 
     def __init__(
         self,
@@ -59,9 +64,10 @@ class Combinations:
         hi: npt.NDArray[np.int64],
         *,
         many: bool,
+        most: int,
     ) -> None:
         self._directory, self._group, self._refs, self._sets = directory, group, refs, sets
-        self._lo, self._hi, self._many = lo, hi, many
+        self._lo, self._hi, self._many, self.most = lo, hi, many, most
         self._leaves: dict[Leaf, LeafRows] = {}
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
         self._starts: dict[Window, npt.NDArray[np.int64]] = {}
@@ -103,8 +109,10 @@ class Combinations:
             return self._directory.rows(leaf, self._group, buckets, items)
         return self._directory.rows(leaf, self._group, chosen_of(buckets, rows), fetch(items, rows))
 
-    def windows(self, rows: Rows, window: Window, active_from: int | None) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """(rows, window starts): every row once per window that holds it.
+    def windows(
+        self, rows: Rows, window: Window, active_from: int | None
+    ) -> Iterator[tuple[Rows, npt.NDArray[np.int64]]]:
+        """(rows, window starts), in pieces: every row once per window that holds it.
 
         Where windows do not overlap, a row is in exactly one: query sets already say that it is in one that counts.
         """
@@ -113,9 +121,11 @@ class Combinations:
             starts = self._starts.get(window)
             if starts is None:
                 starts = self._starts[window] = logic.starts(self._lo)
-            return rows, starts if rows is self._all else fetch(starts, rows)
-        which, starts = logic.holding(self._lo[rows], self._hi[rows], active_from).unrolled()
-        return rows[which], starts
+            yield rows, starts if rows is self._all else fetch(starts, rows)
+            return
+        held = logic.holding(self._lo[rows], self._hi[rows], active_from)
+        for which, starts in held.pieces(min(self.most, WINDOWED)):
+            yield rows[which], starts
 
     @property
     def shared(self) -> bool:

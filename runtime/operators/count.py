@@ -22,14 +22,15 @@ import numpy.typing as npt
 
 from runtime.columns.querysets import Words, bitset, has
 from runtime.execution.physical import JoinSpec, SideSpec
-from runtime.kernels.expand import unroll
+from runtime.kernels.expand import cut, unroll
 from runtime.kernels.tally import count_in_ranges
+from runtime.operators.combinations import WINDOWED
 from runtime.operators.inputs import Directory, split_by_bucket
 from runtime.operators.matches import Match, Side
 from runtime.windows.registry import logic_of
 
 BLOCK = 1 << 22
-"""Numbers (lists x queries) held at a time."""
+"""Numbers (lists x queries, and items of lists x queries) held at a time, per level of the join tree."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -77,9 +78,8 @@ class CountOperator:
                 times = left[l_at, s] * right[r_at, s] * has(chosen.sets, sink.slot)
                 rows = np.flatnonzero(times)
                 held = logic_of(sink.window).holding(chosen.lo[rows], chosen.hi[rows], sink.active_from)
-                which, starts = held.unrolled()
-                if len(which):
-                    self.tally.add(sink.uid, starts, times[rows][which])
+                for which, starts in held.pieces(WINDOWED):
+                    self.tally.add(sink.uid, starts, times[rows[which]])
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -94,11 +94,12 @@ class CountOperator:
             items = count_in_ranges(view.order(side.index_key), view.sets, first, end, slots)
             counted: Numbers = items * _bits(d.alive(side.group, ref.version, words)[None, :], slots)
             return counted
-        _, positions = unroll(first, end)
-        behind = self._behind(side, bucket, d.joined_bucket(bucket).order[positions], slots)
-        running = np.vstack((np.zeros((1, len(slots)), np.int64), np.cumsum(behind, axis=0)))
-        ends = np.cumsum(end - first)
-        total: Numbers = running[ends] - running[ends - (end - first)]
+        total = np.zeros((len(first), len(slots)), np.int64)
+        for piece in cut(first, end, max(1, BLOCK // max(len(slots), words))):
+            which, positions = unroll(piece.starts, piece.ends)
+            behind = self._behind(side, bucket, d.joined_bucket(bucket).order[positions], slots)
+            begins = np.flatnonzero(np.diff(which, prepend=-1))
+            total[piece.first + which[begins]] += np.add.reduceat(behind, begins, axis=0)
         return total
 
     def _behind(self, side: SideSpec, bucket: int, items: npt.NDArray[Any], slots: Numbers) -> Numbers:

@@ -5,7 +5,8 @@ its items is one row, its carrier a list of one, its partners, if they are sourc
 Partners that are joined items themselves are a union of products, so they become rows of their own.
 
 A list holds only items with the query's bit. Lists longer than LONGEST are cut, because a x (b + c) is a x b + a x c:
-a row then stays small enough to travel in one message.
+a row then stays small enough to travel in one message. Rows are laid out, per window they are in, so many at a time
+that their lists have about FLUSH items together, fewer if their texts are long.
 
 Queries that must look at single combinations (residual predicates, keys whose hash is no proof, outputs that read
 several sources) do not come here: the sink operator gives them lists of length one.
@@ -13,8 +14,9 @@ several sources) do not come here: the sink operator gives them lists of length 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,14 +25,18 @@ import numpy.typing as npt
 from optimizer.model import expressions as ex
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType
+from runtime.buckets.views import RowRefs
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import evaluate
 from runtime.columns.querysets import Words, bitset, has, widen
 from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec, source_sides
-from runtime.kernels.expand import unroll
+from runtime.kernels.expand import cut, unroll
 from runtime.kernels.sets import nonempty
+from runtime.operators.combinations import WINDOWED
 from runtime.operators.inputs import Directory, gather
 from runtime.operators.matches import Lists, Match, Side, chunks
+from runtime.operators.opening import most_rows
+from runtime.operators.row_widths import RowWidths
 from runtime.results.factorized import BOUNDS, Layout, list_array
 from runtime.results.segment import SegmentWriter
 from runtime.windows.base import Holding
@@ -109,6 +115,7 @@ class FactorOperator:
         self.directory, self.joins, self.spec, self.writer = directory, joins, spec, writer
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
         self._sides = source_sides(spec, joins)
+        self._widths = RowWidths(spec.sinks)
         self._parts: list[_Products] = []
         self._held = 0
 
@@ -123,27 +130,27 @@ class FactorOperator:
             lists = _closed(spec.left, l, chosen.left_lists()) | _closed(spec.right, r, chosen.right_lists())
             self._keep(_Products(lists, widen(chosen.sets, spec.words), chosen.lo, chosen.hi))
         elif spec.right.child is None:
-            p, items, sets = chosen.carried_left()
-            p, lists, sets = self._opened(spec.left, l, p, items, sets)
-            lists |= _closed(spec.right, r, chosen.right_lists(p))
-            self._keep(_Products(lists, sets, chosen.lo[p], chosen.hi[p]))
+            for first, (pair, items, sets) in chosen.carried_left(FLUSH):
+                for p, lists, wanted in self._opened(spec.left, l, pair + first, items, sets):
+                    lists |= _closed(spec.right, r, chosen.right_lists(p))
+                    self._keep(_Products(lists, wanted, chosen.lo[p], chosen.hi[p]))
         elif spec.left.child is None:
-            p, items, sets = chosen.carried_right()
-            p, lists, sets = self._opened(spec.right, r, p, items, sets)
-            lists |= _closed(spec.left, l, chosen.left_lists(p))
-            self._keep(_Products(lists, sets, chosen.lo[p], chosen.hi[p]))
+            for first, (pair, items, sets) in chosen.carried_right(FLUSH):
+                for p, lists, wanted in self._opened(spec.right, r, pair + first, items, sets):
+                    lists |= _closed(spec.left, l, chosen.left_lists(p))
+                    self._keep(_Products(lists, wanted, chosen.lo[p], chosen.hi[p]))
         else:
             for left, right, sets, lo, hi in chunks(chosen, self.slots):
-                p, lists, sets = self._opened(spec.left, l, np.arange(len(left)), left, sets)
-                again, more, sets = self._opened(spec.right, r, np.arange(len(p)), right[p], sets)
-                lists = {leaf: x.take(again) for leaf, x in lists.items()} | more
-                self._keep(_Products(lists, sets, lo[p][again], hi[p][again]))
+                for p, lists, some in self._opened(spec.left, l, np.arange(len(left)), left, sets):
+                    for again, more, wanted in self._opened(spec.right, r, np.arange(len(p)), right[p], some):
+                        both = {leaf: x.take(again) for leaf, x in lists.items()} | more
+                        self._keep(_Products(both, wanted, lo[p][again], hi[p][again]))
 
-    def _opened(self, side: SideSpec, opened: Side, p: Ints, items: Ints, sets: Words) -> _Opened:
+    def _opened(self, side: SideSpec, opened: Side, p: Ints, items: Ints, sets: Words) -> Iterator[_Opened]:
         """Items of one bucket, each in the pair of entries `p`."""
         buckets = np.full(len(items), opened.bucket, np.int64)
-        origin, lists, sets = self._open(side, buckets, items, widen(sets, self.spec.words))
-        return _Opened(p[origin], lists, sets)
+        for origin, lists, wanted in self._open(side, buckets, items, widen(sets, self.spec.words)):
+            yield _Opened(p[origin], lists, wanted)
 
     def _keep(self, products: _Products) -> None:
         if len(products.lo):
@@ -152,49 +159,55 @@ class FactorOperator:
         if self._held >= FLUSH:
             self.flush()
 
-    def _open(self, side: SideSpec, buckets: Ints, items: Ints, sets: Words) -> _Opened:
+    def _open(self, side: SideSpec, buckets: Ints, items: Ints, sets: Words) -> Iterator[_Opened]:
+        """In pieces, as in opening.py."""
         n = len(items)
-        if side.child is None or n == 0:
+        if n == 0:
+            return
+        if side.child is None:
             lists = {leaf: LeafLists.of(buckets, items, items + 1, listed=False) for leaf in side.leaves}
-            return _Opened(np.arange(n), lists, sets)
+            yield _Opened(np.arange(n), lists, sets)
+            return
         d, spec = self.directory, self.joins[side.child]
         left_carries = gather(buckets, np.zeros(n, np.int64), lambda b: np.array([d.joined_bucket(b).carrier_left]))
-        pieces = []
         for carrier, partner, which in (
             (spec.left, spec.right, np.flatnonzero(left_carries)),
             (spec.right, spec.left, np.flatnonzero(~left_carries)),
         ):
             if len(which):
-                opened = self._open_joined(carrier, partner, buckets[which], items[which], sets[which])
-                pieces.append(opened._replace(origin=which[opened.origin]))
-        if len(pieces) == 1:
-            return pieces[0]
-        (o1, l1, s1), (o2, l2, s2) = pieces
-        both = {leaf: concat([l1[leaf], l2[leaf]]) for leaf in l1}
-        return _Opened(np.concatenate((o1, o2)), both, np.concatenate((s1, s2)))
+                for opened in self._open_joined(carrier, partner, buckets[which], items[which], sets[which]):
+                    yield opened._replace(origin=which[opened.origin])
 
-    def _open_joined(self, carrier: SideSpec, partner: SideSpec, buckets: Ints, items: Ints, sets: Words) -> _Opened:
+    def _open_joined(
+        self, carrier: SideSpec, partner: SideSpec, buckets: Ints, items: Ints, sets: Words
+    ) -> Iterator[_Opened]:
         d = self.directory
         first = gather(buckets, items, lambda b: d.joined_bucket(b).partner_from).astype(np.int64)
         end = gather(buckets, items, lambda b: d.joined_bucket(b).partner_to).astype(np.int64)
         partner_bucket = gather(buckets, items, lambda b: d.joined_bucket(b).partner_bucket)
         carrier_bucket = gather(buckets, items, lambda b: d.joined_bucket(b).carrier_bucket)
         carrier_item = gather(buckets, items, lambda b: d.joined_bucket(b).carrier_item)
-        if partner.child is None:
-            which = np.arange(len(items))
-            lists = {partner.leaves[0]: LeafLists.of(partner_bucket, first, end, listed=True)}
-        else:
-            which, position = unroll(first, end)
-            b = partner_bucket[which]
+        for which, lists, some in self._partners(partner, partner_bucket, first, end, sets):
+            for origin, more, wanted in self._open(carrier, carrier_bucket[which], carrier_item[which], some):
+                both = {leaf: x.take(origin) for leaf, x in lists.items()} | more
+                yield _Opened(which[origin], both, wanted)
+
+    def _partners(self, side: SideSpec, buckets: Ints, first: Ints, end: Ints, sets: Words) -> Iterator[_Opened]:
+        """The lists [first, end) of partners: as they are if these are source rows, else opened."""
+        d = self.directory
+        if side.child is None:
+            lists = {side.leaves[0]: LeafLists.of(buckets, first, end, listed=True)}
+            yield _Opened(np.arange(len(first)), lists, sets)
+            return
+        for piece in cut(first, end, most_rows(self.spec.words)):
+            which, position = unroll(piece.starts, piece.ends)
+            which += piece.first
+            b = buckets[which]
             item = gather(b, position, lambda b: d.joined_bucket(b).order)
-            sets = sets[which] & d.sets(b, item, None, partner.group, self.spec.words)
-            keep = np.flatnonzero(nonempty(sets))
-            which, b, item, sets = which[keep], b[keep], item[keep], sets[keep]
-            origin, lists, sets = self._open(partner, b, item, sets)
-            which = which[origin]
-        origin, more, sets = self._open(carrier, carrier_bucket[which], carrier_item[which], sets)
-        lists = {leaf: x.take(origin) for leaf, x in lists.items()} | more
-        return _Opened(which[origin], lists, sets)
+            wanted = sets[which] & d.sets(b, item, None, side.group, self.spec.words)
+            keep = np.flatnonzero(nonempty(wanted))
+            for opened in self._open(side, b[keep], item[keep], wanted[keep]):
+                yield opened._replace(origin=which[keep][opened.origin])
 
     # -- delivering -----------------------------------------------------------------------------------------------
 
@@ -205,18 +218,18 @@ class FactorOperator:
         sets, lo, hi = (np.concatenate(column) for column in list(zip(*self._parts, strict=True))[1:])
         self._parts, self._held = [], 0
         cost = _cost(lists)
+        refs = {leaf: RowRefs(x.buckets, x.first) for leaf, x in lists.items()}
+        most = min(FLUSH, self._widths.most_rows(self.directory, refs))
         for sink in self.spec.sinks:
             rows = np.flatnonzero(has(sets, sink.slot))
             held = logic_of(sink.window).holding(lo[rows], hi[rows], sink.active_from)
             inside = np.flatnonzero(held.counts)
             rows, held = rows[inside], held.take(inside)
-            batch = np.cumsum(cost[rows] * held.counts) // FLUSH
-            for part in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(batch)) + 1):
-                if len(part):
-                    mine = {leaf: x.take(rows[part]) for leaf, x in lists.items()}
-                    self._deliver(sink, mine, held.take(part))
+            for part in _in_runs(cost[rows], most):
+                mine = {leaf: x.take(rows[part]) for leaf, x in lists.items()}
+                self._deliver(sink, mine, held.take(part), most)
 
-    def _deliver(self, sink: SinkSpec, lists: Factors, held: Holding) -> None:
+    def _deliver(self, sink: SinkSpec, lists: Factors, held: Holding, most: int) -> None:
         n = len(held.counts)
         kept = {leaf: self._with_bit(sink, leaf, lists[leaf]) for _, leaf in sink.leaves}
         counts = {leaf: np.bincount(wanted.row, minlength=n) for leaf, wanted in kept.items()}
@@ -225,8 +238,22 @@ class FactorOperator:
             return
         begin = {leaf: (np.cumsum(c) - c)[full] for leaf, c in counts.items()}
         end = {leaf: begin[leaf] + c[full] for leaf, c in counts.items()}
-        row = _cut(begin, end)
-        which, starts = held.take(full[row]).unrolled()
+        row = _cut(begin, end, min(LONGEST, most))
+        length = np.sum([end[leaf] - begin[leaf] for leaf in begin], axis=0)
+        for which, starts in held.take(full[row]).pieces(WINDOWED):
+            for part in _in_runs(length[which], most):
+                self._write(sink, kept, begin, end, which[part], starts[part])
+
+    def _write(
+        self,
+        sink: SinkSpec,
+        kept: dict[Leaf, _Wanted],
+        begin: dict[Leaf, Ints],
+        end: dict[Leaf, Ints],
+        which: Ints,
+        starts: Ints,
+    ) -> None:
+        """Row number `which` has, per leaf, items [begin, end) of those `kept`."""
         bounds = dict(zip(BOUNDS, (starts, logic_of(sink.window).ends(starts)), strict=True))
         layout = Layout.of([alias for alias, _ in sink.leaves], sink.outputs)
         arrays, total = [], np.ones(len(which), np.int64)
@@ -278,18 +305,26 @@ def _cost(lists: Factors) -> Ints:
     return cost
 
 
-def _cut(begin: dict[Leaf, Ints], end: dict[Leaf, Ints]) -> Ints:
+def _in_runs(cost: Ints, most: int) -> list[slice]:
+    """Consecutive rows that cost about `most` together, or one that costs more."""
+    if not len(cost):
+        return []
+    cuts = np.flatnonzero(np.diff(np.cumsum(cost) // most)) + 1
+    return [slice(a, b) for a, b in pairwise((0, *cuts.tolist(), len(cost)))]
+
+
+def _cut(begin: dict[Leaf, Ints], end: dict[Leaf, Ints], longest: int) -> Ints:
     """Cuts long lists in place; returns the row that each (piece of a) row came from."""
     row = np.arange(len(next(iter(begin.values()))))
     for leaf in begin:
-        pieces = -(-(end[leaf] - begin[leaf]) // LONGEST)
+        pieces = -(-(end[leaf] - begin[leaf]) // longest)
         if (pieces > 1).any():
             which, number = unroll(np.zeros(len(pieces), np.int64), pieces)
             row = row[which]
             for other in begin:
                 begin[other], end[other] = begin[other][which], end[other][which]
-            begin[leaf] = begin[leaf] + number * LONGEST
-            end[leaf] = np.minimum(end[leaf], begin[leaf] + LONGEST)
+            begin[leaf] = begin[leaf] + number * longest
+            end[leaf] = np.minimum(end[leaf], begin[leaf] + longest)
     return row
 
 

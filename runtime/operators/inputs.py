@@ -17,8 +17,8 @@ import numpy.typing as npt
 from optimizer.model.plan import Leaf
 from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
-from runtime.buckets.views import Joined, View, get_column
-from runtime.columns.column import ColumnData, concat
+from runtime.buckets.views import Joined, View, get_column, longest_text
+from runtime.columns.column import ColumnData, compacted, concat
 from runtime.columns.querysets import Words, widen
 from runtime.kernels.fetch import fetch
 
@@ -60,6 +60,10 @@ class Directory:
             out[at] = widen(raw[items[at]], words) & self.alive(group, version, words)
         return out
 
+    def longest_text(self, buckets: Ids, column: str) -> int:
+        """In bytes, of the source buckets that occur."""
+        return max(longest_text(self.store.open(self.sources[b].file), column) for b in present(buckets))
+
     def rows(self, leaf: Leaf, group: int, buckets: Ids, items: Ids) -> LeafRows:
         """The rows behind (bucket, item) references of one leaf, ready to fetch columns."""
         pieces = []
@@ -91,7 +95,8 @@ class LeafRows:
             self._back[scattered] = np.arange(len(scattered))
 
     def column(self, name: str) -> ColumnData:
-        data = concat([get_column(p.file, name).take(p.rows) for p in self._pieces])
+        parts = [get_column(p.file, name).take(p.rows) for p in self._pieces]
+        data = concat(parts if len(parts) == 1 else [compacted(p) for p in parts])
         return data if self._back is None else data.take(self._back)
 
 
@@ -118,14 +123,20 @@ class Occurrences(NamedTuple):
     positions: npt.NDArray[Any] | None
 
 
-def split_by_bucket(buckets: Ids) -> list[Occurrences]:
-    """Each bucket that occurs."""
+def present(buckets: Ids) -> list[int]:
+    """Each bucket that occurs, once; there is at least one."""
     first = int(buckets[0])
     if buckets.strides == (0,) or (buckets == first).all():
-        return [Occurrences(first, None)]
+        return [first]
     base = int(buckets.min())
-    present = np.flatnonzero(np.bincount(buckets - base)) + base
-    return [Occurrences(int(b), np.flatnonzero(buckets == b)) for b in present]
+    found: list[int] = (np.flatnonzero(np.bincount(buckets - base)) + base).tolist()
+    return found
+
+
+def split_by_bucket(buckets: Ids) -> list[Occurrences]:
+    """Each bucket that occurs."""
+    found = present(buckets)
+    return [Occurrences(b, None if len(found) == 1 else np.flatnonzero(buckets == b)) for b in found]
 
 
 def gather(buckets: Ids, items: npt.NDArray[Any], of: Callable[[int], npt.NDArray[Any]]) -> npt.NDArray[Any]:

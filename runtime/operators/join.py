@@ -27,7 +27,7 @@ from runtime.columns.querysets import bitset
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import Items
-from runtime.kernels.intersect import intersect
+from runtime.kernels.intersect import intersections
 from runtime.operators.count import Tally
 from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.inputs import Directory
@@ -36,6 +36,12 @@ from runtime.operators.matches import Match, Side
 from runtime.operators.sink import Sinks
 from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
 from runtime.windows.registry import JoinWindows
+
+MOST_PAIRS = 1 << 22
+"""Pairs of entries found at a time: bounds the memory of a hot key that lies in many slices."""
+
+MOST_PAIR_WORDS = 1 << 24
+"""Words of their query sets (128 MB)."""
 
 
 class InputBucket(NamedTuple):
@@ -152,15 +158,19 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Mat
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            le, re, sets = intersect(entries, r.entries, alive, windows.shapes)
-            if not len(le):
-                continue
-            lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
-            apply_floors(shared.floors, spec.group, sets, lo)
-            match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
-            alive_match = match.only(users) if shared.floors else match
-            if alive_match is not None:
-                yield alive_match
+            for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
+                if not len(le):
+                    continue
+                lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
+                apply_floors(shared.floors, spec.group, sets, lo)
+                match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
+                alive_match = match.only(users) if shared.floors else match
+                if alive_match is not None:
+                    yield alive_match
+
+
+def _most_pairs(words: int) -> int:
+    return max(1, min(MOST_PAIRS, MOST_PAIR_WORDS // words))
 
 
 def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tuple[Side, Sequence[Side]]]:

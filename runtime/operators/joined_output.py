@@ -63,11 +63,13 @@ class JoinedOutput:
                 p, left, right, position, sets = laid_out(chosen, piece)
                 self._keep(chosen, l, r, p + piece.pairs.start, left, Lists(position, position + 1), sets, right)
         elif self.carrier_left:
-            p, items, sets = chosen.carried_left()
-            self._keep(chosen, l, r, p, items, chosen.right_lists(p), sets, items)
+            for first, (pair, items, sets) in chosen.carried_left():
+                p = pair + first
+                self._keep(chosen, l, r, p, items, chosen.right_lists(p), sets, items)
         else:
-            p, items, sets = chosen.carried_right()
-            self._keep(chosen, r, l, p, items, chosen.left_lists(p), sets, items)
+            for first, (pair, items, sets) in chosen.carried_right():
+                p = pair + first
+                self._keep(chosen, r, l, p, items, chosen.left_lists(p), sets, items)
 
     def _keep(
         self,

@@ -72,12 +72,15 @@ class Match:
             self.l_entries[keep], self.r_entries[keep], sets[keep], self.lo[keep], self.hi[keep],
         )  # fmt: skip
 
-    def carried_left(self) -> Carried:
-        """The left items that take part, with the pair of entries each is in."""
-        return carry(self.l_entries, self.sets, self.left.items, self.l_from, self.l_to)
+    def carried_left(self, most: int = _END) -> Iterator[tuple[int, Carried]]:
+        """The left items that take part, with the pair of entries each is in: about `most` at a time, with the number
+        from which on the pairs are numbered."""
+        for run in _runs(self.left_lists(), most):
+            yield run.start, carry(self.l_entries[run], self.sets[run], self.left.items, self.l_from, self.l_to)
 
-    def carried_right(self) -> Carried:
-        return carry(self.r_entries, self.sets, self.right.items, 0, _END)
+    def carried_right(self, most: int = _END) -> Iterator[tuple[int, Carried]]:
+        for run in _runs(self.right_lists(), most):
+            yield run.start, carry(self.r_entries[run], self.sets[run], self.right.items, 0, _END)
 
     def left_lists(self, pairs: npt.NDArray[Any] | slice = slice(None)) -> Lists:
         """Where the left items of the given pairs stand in the index."""
@@ -101,6 +104,17 @@ class Lists(NamedTuple):
 
     first: npt.NDArray[np.int32]
     end: npt.NDArray[np.int32]
+
+
+def _runs(lists: Lists, most: int) -> Iterator[slice]:
+    """Consecutive pairs of entries whose lists have at most about `most` items together."""
+    until = np.cumsum(np.maximum(lists.end - lists.first, 0), dtype=np.int64)
+    at = 0
+    while at < len(until):
+        before = int(until[at - 1]) if at else 0
+        end = max(at + 1, int(np.searchsorted(until, before + most, "right")))
+        yield slice(at, end)
+        at = end
 
 
 class Piece(NamedTuple):

@@ -6,7 +6,7 @@ whole or not at all, so the starts of slices stand for the tuples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -26,19 +26,20 @@ class Shape(NamedTuple):
 
 class Holding(Protocol):
     """The windows that hold each of some rows, still as ranges: the number of (row, window) pairs may be far larger
-    than the number of rows, so callers cut the rows first."""
+    than the number of rows, so they are laid out in pieces."""
 
     @property
     def counts(self) -> I64:
         """In how many windows each row is; 0 where there is none."""
         ...
 
-    def take(self, rows: Rows) -> Self:
+    def take(self, rows: Rows | slice) -> Self:
         """The same for some of the rows."""
         ...
 
-    def unrolled(self) -> tuple[Rows, I64]:
-        """(row, start of window), once per row and window that holds it."""
+    def pieces(self, most: int) -> Iterator[tuple[Rows, I64]]:
+        """(row, start of window), once per row and window that holds it, in this order; at most `most` at a time, even
+        if one row alone is in more windows."""
         ...
 
 

@@ -6,14 +6,14 @@ A tumbling query takes the shortest way: its rows are in exactly one window, fou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from optimizer.model.windows import PeriodicWindow
 from runtime.kernels import slices
-from runtime.kernels.expand import unroll
+from runtime.kernels.expand import cut, unroll
 from runtime.windows.base import I64, Mask, Rows, Shape
 
 
@@ -29,12 +29,13 @@ class PeriodicHolding:
     def counts(self) -> I64:
         return self.end - self.first
 
-    def take(self, rows: Rows) -> PeriodicHolding:
+    def take(self, rows: Rows | slice) -> PeriodicHolding:
         return PeriodicHolding(self.first[rows], self.end[rows], self.advance)
 
-    def unrolled(self) -> tuple[Rows, I64]:
-        which, k = unroll(self.first, self.end)
-        return which, k * self.advance
+    def pieces(self, most: int) -> Iterator[tuple[Rows, I64]]:
+        for first, begin, end in cut(self.first, self.end, most):
+            which, k = unroll(begin, end)
+            yield which + first, k * self.advance
 
 
 class Periodic:

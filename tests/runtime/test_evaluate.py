@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.model import expressions as ex
-from runtime.columns.column import NUMPY_TYPES, concat
+from runtime.columns.column import NUMPY_TYPES, compacted, concat
 from runtime.columns.evaluate import evaluate, truth
 from tests.oracle import values as oracle
 from tests.runtime.expressions import COLUMNS, as_columns, as_values, conditions, numbers, ref, rows
@@ -47,6 +48,17 @@ def test_columns_survive_arrow_cutting_and_putting_together(given_rows, cut):
         together = concat(parts)
         assert together.values.dtype == NUMPY_TYPES[COLUMNS[name]]
         assert all(same(a, b[name]) for a, b in zip(as_values(together), given_rows, strict=True))
+
+
+@given(rows(), st.data())
+def test_a_dictionary_is_cut_to_what_rows_use(given_rows, data):
+    column = as_columns(given_rows)["s"]
+    chosen = np.array(
+        data.draw(st.lists(st.integers(0, max(0, len(given_rows) - 1)), max_size=3 * bool(given_rows))), int
+    )
+    few = compacted(column.take(chosen))
+    assert as_values(few) == [given_rows[i]["s"] for i in chosen]
+    assert len(few.dictionary) <= len(chosen)
 
 
 def test_window_bounds_are_looked_up_like_columns():

@@ -15,7 +15,7 @@ from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
-from runtime.operators import matches, sink
+from runtime.operators import matches, opening, sink
 
 
 def run(directory: Path, sql: str, tuples: int, streams: str = "AB") -> tuple[int, int]:
@@ -45,7 +45,7 @@ THREE = (
 def test_rows_do_not_depend_on_the_size_of_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(matches, "CHUNK", chunk)
     monkeypatch.setattr(sink, "FLUSH", chunk)
-    monkeypatch.setattr(sink, "LARGEST", chunk)
+    monkeypatch.setattr(opening, "LARGEST", chunk)
     assert run(tmp_path / "two", TWO, 30) == (900, 900)
     assert run(tmp_path / "three", THREE, 12, "ABC") == (144, 144)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from runtime.kernels import csr
 from runtime.kernels.expand import carry, count_pairs, pairs, unroll
-from runtime.kernels.intersect import intersect
+from runtime.kernels.intersect import intersect, intersections
 from tests.runtime.kernel_support import arguments
 from tests.runtime.rig import entries
 
@@ -178,6 +178,21 @@ def test_intersection_finds_every_pair_of_entries_some_query_wants_and_no_other(
         if first <= a < end
     }
     assert found == {pair: queries for pair, queries in expected.items() if queries}
+
+
+@given(joins(), st.integers(1, 6))
+def test_intersection_in_pieces_is_the_same_in_order(join, allowed):
+    left, right, alive, shapes, l_range = join
+    whole = call(left, right, alive, shapes, l_range)
+    shape_sets = np.stack([as_words(slots, left.words) for _, slots in shapes])
+    given_arguments = arguments(
+        left.index, right.index, as_words(alive, left.words), [s for s, _ in shapes], shape_sets, l_range
+    )
+    pieces = list(intersections(*given_arguments, allowed))
+    for name in ("left", "right", "sets"):
+        found = np.concatenate([getattr(piece, name) for piece in pieces])
+        assert found.tolist() == getattr(whole, name).tolist()
+    assert all(len(p.left) <= allowed or len(set(p.left.tolist())) == 1 for p in pieces)
 
 
 @pytest.mark.parametrize("shapes", [63, 64, 65, 130])

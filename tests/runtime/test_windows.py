@@ -31,6 +31,12 @@ def test_a_slice_starts_at_the_latest_edge_of_any_window(given_times, given_wind
     assert starts.tolist() == [max(e for e in edges if e <= t) for t in given_times]
 
 
+def laid_out(held, most):
+    """(row, start of window) of all pieces."""
+    pieces = [(np.empty(0, np.int64), np.empty(0, np.int64)), *held.pieces(most)]
+    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+
+
 @given(times, times, st.lists(windows, min_size=1, max_size=4))
 def test_tuples_of_one_slice_lie_in_exactly_the_same_windows(a, b, given_windows):
     first, second = slice_starts(given_windows, np.array([a, b], np.int64))
@@ -45,7 +51,7 @@ def test_tuples_of_one_slice_lie_in_exactly_the_same_windows(a, b, given_windows
 def test_a_row_is_in_the_windows_of_both_its_ends_that_start_in_time(spans, window, active_from):
     lo, hi = np.array([a for a, _ in spans], np.int64), np.array([a + length for a, length in spans], np.int64)
     held = logic_of(window).holding(lo, hi, active_from)
-    rows, starts = held.unrolled()
+    rows, starts = laid_out(held, 1 << 20)
     expected = [
         (row, start)
         for row, (a, b) in enumerate(zip(lo.tolist(), hi.tolist(), strict=True))
@@ -55,7 +61,10 @@ def test_a_row_is_in_the_windows_of_both_its_ends_that_start_in_time(spans, wind
     assert list(zip(rows.tolist(), starts.tolist(), strict=True)) == expected
     assert held.counts.tolist() == [sum(r == row for r, _ in expected) for row in range(len(spans))]
     assert logic_of(window).ends(starts).tolist() == [window.end(start) for _, start in expected]
-    last = held.take(np.array([len(spans) - 1])).unrolled()[1]
+    for most in (1, 2, 7):
+        assert all(len(piece) <= most for piece, _ in held.pieces(most))
+        assert [a.tolist() for a in laid_out(held, most)] == [rows.tolist(), starts.tolist()]
+    _, last = laid_out(held.take(np.array([len(spans) - 1])), 1 << 20)
     assert last.tolist() == [start for row, start in expected if row == len(spans) - 1]
 
 

@@ -24,6 +24,11 @@ class Window(Hashable, Protocol):
         ...
 
     @property
+    def most_per_tuple(self) -> int:
+        """In how many windows one tuple can be."""
+        ...
+
+    @property
     def sql(self) -> str:
         """As it is written after the keyword WINDOW."""
         ...

@@ -22,6 +22,10 @@ class PeriodicWindow:
         return self.size_ms
 
     @property
+    def most_per_tuple(self) -> int:
+        return -(-self.size_ms // self.advance_ms)
+
+    @property
     def sql(self) -> str:
         if self.size_ms == self.advance_ms:
             return f"TUMBLING (SIZE {duration(self.size_ms)})"
