@@ -100,16 +100,7 @@ def check_room(kind: str, present: int, coming: int, most: int) -> None:
         raise ResourceExhausted(
             f"{present:,} {kind} exist and {coming:,} more were asked for; at most {most:,} are allowed",
             reason=f"TOO_MANY_{kind.upper()}",
-            hint=f"delete some {kind}, or raise the limit in the configuration",
-        )
-
-
-def check_quota(tenant: str, present: int, most: int) -> None:
-    if present >= most:
-        raise ResourceExhausted(
-            f"tenant {tenant!r} has {present:,} queries running; its quota is {most:,}",
-            reason="TENANT_QUOTA",
-            hint="delete a query, or ask an operator for more",
+            hint=f"delete some {kind}, or raise the setting max_{kind}",
         )
 
 

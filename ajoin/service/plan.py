@@ -42,9 +42,9 @@ class PlanService(rpc.PlanServiceServicer):
             id=who.scope.full(request.query_id) if subject == "query_id" else None,
             sql=request.sql if subject == "sql" else None,
             format="text" if name == "unspecified" else name,
-            shown=who.scope.explained,
+            shown=who.scope.explained if who.tenant else None,
         )
-        return pb.ExplainResponse(text=text, plan_version=version)
+        return pb.ExplainResponse(text=text, plan_version=0 if who.tenant else version)
 
     async def WatchPlan(self, request: pb.WatchPlanRequest, context: Any) -> AsyncIterator[pb.WatchPlanResponse]:
         now = self._platform.plan_version

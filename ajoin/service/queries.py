@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ajoin.platform.platform import Outcome, Platform, only
 from ajoin.service.access import caller
+from ajoin.service.boundary import hidden
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import queries_pb2 as pb
@@ -95,13 +96,13 @@ class QueryService(rpc.QueryServiceServicer):
     async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
         wanted = [(s.query_id, s.sql, tuple(map(convert.connector_from_pb, s.sinks))) for s in specs]
         who = caller()
-        future = await asyncio.to_thread(self._platform.create_queries, wanted, who.tenant, who.max_queries)
+        future = await asyncio.to_thread(self._platform.create_queries, wanted, who.tenant, who.quota.queries)
         return await asyncio.wrap_future(future)
 
 
 def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:
     if isinstance(outcome, AJoinError):
-        return pb.QueryOutcome(error=status.to_detail(outcome))
+        return pb.QueryOutcome(error=status.to_detail(hidden(outcome, caller(), "CreateQueries")))
     if not isinstance(outcome, QueryInfo):
         raise InternalError(f"creating a query gave {type(outcome).__name__}")
     return pb.QueryOutcome(query=_shown(outcome))

@@ -171,6 +171,7 @@ def test_the_json_shape_of_a_plan() -> None:
         "on": ["V.vID = W.vID"],
         "indexes": [["W.usrID"]],
         "queries": ["q1", "q2"],
+        "others": 0,
         "bits": [0, 1],
         "sinks": ["q1"],
         "selections": {},
