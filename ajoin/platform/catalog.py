@@ -1,7 +1,7 @@
 """What is checked before the engine sees a request: names, stream declarations, connectors and limits.
 
 Everything here is a pure function that returns nothing or raises InvalidRequest with a stable reason, so the
-service, replay and the CLI refuse the same things with the same words.
+service, replay and the CLI refuse the same things with the same words. Sinks are looked at in sink_checks.py.
 
 A name is 1 to 128 characters of any script. Control characters would break logs and terminals; '/' and the
 two directory names are kept out because names become part of paths.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,11 +88,6 @@ def check_stream(schema: StreamSchema, limits: Limits) -> None:
 
 def check_source(spec: ConnectorSpec, schema: StreamSchema, allowed_roots: Sequence[Path] = ()) -> None:
     registry.check_source(spec, schema, allowed_roots=allowed_roots)
-
-
-def check_sinks(specs: Iterable[ConnectorSpec], allowed_roots: Sequence[Path] = ()) -> None:
-    for spec in specs:
-        registry.check_sink(spec, allowed_roots=allowed_roots)
 
 
 def check_room(kind: str, present: int, coming: int, most: int) -> None:

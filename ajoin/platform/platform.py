@@ -23,6 +23,7 @@ from ajoin.platform.batch import Applied, Outcome
 from ajoin.platform.catalog import Limits
 from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
+from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
 from ajoin.platform.tenancy import Scope, check_quota
 from ajoin.sql import parse_query
@@ -47,6 +48,7 @@ from runtime.api import (
 )
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.engine import Engine
+from runtime.results.schema import result_schema
 
 T = TypeVar("T")
 
@@ -123,11 +125,13 @@ class Platform:
     ) -> Future[list[Outcome]]:
         """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error.
 
-        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running.
+        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running. Asking the sinks may take
+        some seconds, in which the caller waits (sink_checks.py).
         """
         arrived = self._clock()
         schemas = self._engine.schemas()
-        items = [self._compile(*w, schemas, Scope(tenant)) for w in wanted]
+        sinks = SinkChecks(self._engine.config.allowed_roots)
+        items = [self._compile(*w, schemas, Scope(tenant), sinks) for w in wanted]
         return self._request([replace(item, quota=quota) for item in items], arrived)
 
     def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
@@ -215,6 +219,10 @@ class Platform:
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return self._engine.plan_events(after_version)
 
+    def has_results(self, id: str, after: Cursor | None = None, uid: str | None = None) -> bool:
+        """Are there rows after the cursor? CURSOR_EXPIRED when some of them are gone. Looks at no file."""
+        return self._engine.has_results(id, after, uid)
+
     def read_results(
         self, id: str, after: Cursor | None = None, limit: int = 16, uid: str | None = None
     ) -> list[ResultBatch]:
@@ -266,12 +274,13 @@ class Platform:
         sinks: Sequence[ConnectorSpec],
         schemas: Mapping[str, StreamSchema],
         scope: Scope,
+        checks: SinkChecks,
     ) -> BatchItem:
         try:
             if id:
                 catalog.check_name("query id", id)
-            catalog.check_sinks(sinks, self._engine.config.allowed_roots)
             query = parse_query(sql, schemas, max_length=self.limits.sql_bytes)
+            checks.check(sinks, result_schema(query).names)
         except AJoinError as refused:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
@@ -74,16 +74,17 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         return guarded
 
-    def _stream(self, inner: Callable[[Any, Any], AsyncIterator[Any]], method: str) -> Callable[[Any, Any], Any]:
-        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+    def _stream(self, inner: Callable[[Any, Any], Awaitable[None]], method: str) -> Callable[[Any, Any], Any]:
+        """`inner` writes to the context by itself, because it has to know when a write takes long."""
+
+        async def guarded(request: Any, context: Any) -> None:
             who = NOBODY
             with ExitStack() as open:
                 try:
                     who = self._access.admit(method, context.invocation_metadata())
                     self._quotas.count_call(who)
                     open.enter_context(self._quotas.subscription(who))
-                    async for item in inner(request, context):
-                        yield item
+                    await inner(request, context)
                 except Exception as failure:
                     await self._end(context, failure, method, who)
 

@@ -103,6 +103,14 @@ class EngineReads:
             if stream in (None, name)
         ]
 
+    def has_results(self, id: str, after: Cursor | None = None, uid: str | None = None) -> bool:
+        """Would `read_results` find a batch, or refuse the cursor? Looks at no file."""
+        record = self._parts.coordinator.record(id, uid)
+        gone = self.state.expired.get(record.query.uid)
+        if after is not None and gone is not None and after < gone:
+            raise cursor_expired(id, after, gone)
+        return record.last is not None and (after is None or after < record.last)
+
     def read_results(
         self, id: str, after: Cursor | None = None, limit: int = 64, uid: str | None = None
     ) -> list[ResultBatch]:

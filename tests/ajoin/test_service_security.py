@@ -137,7 +137,8 @@ class Door:
 def door(tmp_path):
     file = tmp_path / "tokens.toml"
     operator = create_token(file, "operator", Role.admin)
-    with with_streams(tmp_path / "s", security=Security(tokens=TokenFile(file, Quota(queries=2))), token=operator) as world:
+    security = Security(tokens=TokenFile(file, Quota(queries=2)))
+    with with_streams(tmp_path / "s", security=security, token=operator) as world:
         made = Door(world, file)
         yield made
         made.close()
