@@ -324,17 +324,17 @@ def test_a_tenant_may_have_so_many_subscribers(bounded: tuple[World, Client, Cli
     _, a, b, _ = bounded
     a.create_query(JOIN, id="q")
     b.create_query(JOIN, id="q")
-    open = [iter(a.subscribe("q", start="now")) for _ in range(2)]
+    open = [iter(a.subscribe("q", start="now", progress=True)) for _ in range(2)]
     for subscription in open:
         next(subscription)
-    refused = exhausted(lambda: next(iter(a.subscribe("q"))))
+    refused = exhausted(lambda: next(iter(a.subscribe("q", progress=True))))
     assert refused.reason == "TENANT_QUOTA" and "max_tenant_subscribers" in refused.hint
-    next(iter(b.subscribe("q")))
+    next(iter(b.subscribe("q", progress=True)))
     open.pop().close()
 
     def again() -> bool:
         try:
-            next(iter(a.subscribe("q", start="now")))
+            next(iter(a.subscribe("q", start="now", progress=True)))
         except errors.ResourceExhausted:
             return False
         return True
