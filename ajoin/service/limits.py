@@ -48,6 +48,9 @@ class ServiceLimits:
             ("grpc.absolute_max_metadata_size", self.metadata_bytes),
             ("grpc.max_concurrent_streams", self.connection_streams),
             ("grpc.max_allowed_incoming_connections", self.connections),
+            # All subscribers may come back at once after a restart: so many calls may wait to be looked at.
+            ("grpc.server.max_pending_requests", self.subscribers),
+            ("grpc.server.max_pending_requests_hard_limit", 2 * self.subscribers),
             *((name, round(1000 * seconds)) for name, seconds in times.items() if seconds),
         ]
 
