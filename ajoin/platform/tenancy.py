@@ -22,6 +22,7 @@ from ajoin.platform.statistics import Statistics
 from optimizer.errors import AJoinError, InternalError, InvalidRequest, ResourceExhausted
 from optimizer.model.plan import RunningQuery
 from runtime.api import PlatformStatus, QueryInfo, QueryState, SinkStatus, StreamInfo
+from runtime.engine.quarantine import COULD_NOT_END
 
 FULL = {"TOO_MANY_QUERIES": "max_queries", "COST_LIMIT": "max_cost"}
 """What a platform without room says, and the setting that bounds it."""
@@ -85,8 +86,16 @@ class Scope:
     def query(self, info: QueryInfo) -> QueryInfo:
         if not self.tenant:
             return info
-        mine = self.sinks(info.deliveries)
-        return replace(info, id=self.own(info.id), uid=self.own(info.uid), deliveries=mine, plan_version=0)
+        # A task that failed works for many; its words may be about others.
+        why = COULD_NOT_END if info.suspended.startswith(COULD_NOT_END) else info.suspended
+        return replace(
+            info,
+            id=self.own(info.id),
+            uid=self.own(info.uid),
+            deliveries=self.sinks(info.deliveries),
+            plan_version=0,
+            suspended=why,
+        )
 
     def sinks(self, sinks: Iterable[SinkStatus]) -> tuple[SinkStatus, ...]:
         mine = (s for s in sinks if self.sees(s.query_id))

@@ -80,6 +80,8 @@ CASES: Mapping[str, Callable[[], list[Any]]] = {
     "QueryService/DeleteQuery": lambda: [
         queries.DeleteQueryRequest(query_id=id) for id in ("a1", "a1", f"{RIVAL}/guessable", "only-rival", "never-used")
     ],
+    "QueryService/SuspendQuery": lambda: _guesses(lambda id: queries.SuspendQueryRequest(query_id=id, reason="mine")),
+    "QueryService/ResumeQuery": lambda: _guesses(lambda id: queries.ResumeQueryRequest(query_id=id)),
     "QueryService/GetQuery": lambda: [
         *_guesses(lambda id: queries.GetQueryRequest(query_id=id)),
         *(queries.GetQueryRequest(query_id="mine", uid=f"guessable#{n}") for n in range(5)),
