@@ -206,7 +206,8 @@ class Config:
     def shown(self) -> dict[str, Any]:
         """The settings without what must stay secret."""
         values = self.settings.model_dump(mode="json")
-        values["control_options"] = [_masked(text) for text in values["control_options"]]
+        for setting in ("control_options", "spark_conf"):
+            values[setting] = [_masked(text) for text in values[setting]]
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 
@@ -278,9 +279,10 @@ def _unknown(key: str, origin: str) -> InvalidRequest:
 
 
 def _masked(option: str) -> str:
-    """`key=value` of a Kafka option without its password; the name of a variable is no secret."""
+    """`key=value` of Kafka or Spark without its password; the name of a variable is no secret."""
     key, _, value = option.partition("=")
-    return f"{key}={HIDDEN}" if "password" in key and not value.startswith("env:") else option
+    hidden = "password" in key or key.endswith(".secret")
+    return f"{key}={HIDDEN}" if hidden and not value.startswith("env:") else option
 
 
 def _toml(value: Any) -> str:
