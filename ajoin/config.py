@@ -102,10 +102,29 @@ class Settings(BaseSettings):
     max_tenant_queries: int = Field(
         0, ge=0, description="most running queries of a tenant, unless the token file says otherwise; 0: any"
     )
+    max_tenant_streams: int = Field(0, ge=0, description="most streams declared by a tenant, likewise; 0: any")
+    max_tenant_subscribers: int = Field(0, ge=0, description="most open subscriptions of a tenant, likewise; 0: any")
+    max_tenant_requests: int = Field(0, ge=0, description="most calls a second of a tenant, likewise; 0: any")
+    max_subscribers: int = Field(5000, ge=1, description="most open subscriptions of all callers together")
     max_cost: float = Field(
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
+    max_message_bytes: int = Field(32 << 20, ge=1 << 16, description="largest request")
+    max_metadata_bytes: int = Field(16 << 10, ge=1 << 12, description="largest metadata (headers) of a call")
+    max_connections: int = Field(10_000, ge=1, description="most connections to the service at the same time")
+    max_connection_streams: int = Field(1000, ge=1, description="most open calls of one connection")
+    keepalive_interval: float = Field(
+        60.0, ge=1, description="seconds of silence after which a client is asked for a sign"
+    )
+    keepalive_timeout: float = Field(20.0, ge=1, description="seconds it has to give one")
+    handshake_timeout: float = Field(10.0, ge=1, description="seconds a new connection has to speak HTTP/2, and TLS")
+    connection_idle: float = Field(
+        1800.0, ge=0, description="seconds after which a connection without calls is closed; 0: never"
+    )
+    connection_age: float = Field(
+        0.0, ge=0, description="seconds after which a connection is closed, its calls ended first; 0: never"
+    )
     control_topic: str = Field("", description="Kafka topic with requests to create and delete queries; empty: none")
     control_brokers: str = Field("", description="brokers of the control topic, host:port, several with commas")
     control_replies: str = Field("", description="topic for the replies; empty: <control_topic>.replies")
@@ -200,7 +219,8 @@ class Config:
     def shown(self) -> dict[str, Any]:
         """The settings without what must stay secret."""
         values = self.settings.model_dump(mode="json")
-        values["control_options"] = [_masked(text) for text in values["control_options"]]
+        for setting in ("control_options", "spark_conf"):
+            values[setting] = [_masked(text) for text in values[setting]]
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 
@@ -272,9 +292,10 @@ def _unknown(key: str, origin: str) -> InvalidRequest:
 
 
 def _masked(option: str) -> str:
-    """`key=value` of a Kafka option without its password; the name of a variable is no secret."""
+    """`key=value` of Kafka or Spark without its password; the name of a variable is no secret."""
     key, _, value = option.partition("=")
-    return f"{key}={HIDDEN}" if "password" in key and not value.startswith("env:") else option
+    hidden = "password" in key or key.endswith(".secret")
+    return f"{key}={HIDDEN}" if hidden and not value.startswith("env:") else option
 
 
 def _toml(value: Any) -> str:

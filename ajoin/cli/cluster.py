@@ -44,7 +44,9 @@ def cluster_demo(
         out.print(f"Spark's master is [bold]{cluster.url}[/] (process {cluster.master.pid})")
         for worker in cluster.workers:
             out.print(f"  {worker.name}: process {worker.pid}, its own disk is {escape(str(worker.log.parent))}")
-        demo.run(asked.model_copy(update={"spark_master": cluster.url}), as_json)
+        shared = tuple(f"{key}={value}" for key, value in cluster.options.items())
+        there = {"spark_master": cluster.url, "spark_conf": asked.spark_conf + shared}
+        demo.run(asked.model_copy(update=there), as_json)
         running.enter_context(waiting("stopping the cluster"))
 
 

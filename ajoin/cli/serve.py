@@ -113,6 +113,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
     from ajoin.platform.engine_thread import PlatformState
     from ajoin.platform.metrics import PlatformCollector, serve_metrics
     from ajoin.service import serve as serve_until_told
+    from ajoin.service.limits import from_settings as limits_from_settings
     from ajoin.service.security import from_settings
 
     launch.configure_logging(settings)
@@ -138,7 +139,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
         if settings.metrics_port:
             collectors = [PlatformCollector(platform), *([] if topic is None else [topic])]
             running.enter_context(serve_metrics(settings.metrics_host, settings.metrics_port, *collectors))
-        serve_until_told(platform, settings.listen, ready, security)
+        serve_until_told(platform, settings.listen, ready, security, limits_from_settings(settings))
         if platform.state == PlatformState.FAILED:  # what was committed could be read until now
             raise InternalError(platform.status().message, reason="PLATFORM_FAILED")
         if not as_json:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ajoin.platform import catalog
 from ajoin.platform.catalog import Limits
 from ajoin.platform.mailbox import BatchItem, BatchRequest
-from ajoin.platform.tenancy import tenant_of
+from ajoin.platform.tenancy import check_quota, tenant_of
 from ajoin.sql import admit
 from optimizer.errors import AJoinError
 from runtime.api import Control, CreateQuery, QueryInfo, QueryState
@@ -70,8 +70,7 @@ def apply_batch(
             tenant = tenant_of(control.id)
             try:
                 catalog.check_room("queries", tenants.total(), 1, limits.queries)
-                if tenant and item.quota is not None:
-                    catalog.check_quota(tenant, tenants[tenant], item.quota)
+                check_quota(tenant, "queries", tenants[tenant], item.quota)
                 tenants[tenant] += 1
             except AJoinError as full:
                 control = full

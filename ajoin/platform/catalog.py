@@ -1,7 +1,7 @@
 """What is checked before the engine sees a request: names, stream declarations, connectors and limits.
 
 Everything here is a pure function that returns nothing or raises InvalidRequest with a stable reason, so the
-service, replay and the CLI refuse the same things with the same words.
+service, replay and the CLI refuse the same things with the same words. Sinks are looked at in sink_checks.py.
 
 A name is 1 to 128 characters of any script. Control characters would break logs and terminals; '/' and the
 two directory names are kept out because names become part of paths.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,26 +91,12 @@ def check_source(spec: ConnectorSpec, schema: StreamSchema, allowed_roots: Seque
     registry.check_source(spec, schema, allowed_roots=allowed_roots)
 
 
-def check_sinks(specs: Iterable[ConnectorSpec], allowed_roots: Sequence[Path] = ()) -> None:
-    for spec in specs:
-        registry.check_sink(spec, allowed_roots=allowed_roots)
-
-
 def check_room(kind: str, present: int, coming: int, most: int) -> None:
     if present + coming > most:
         raise ResourceExhausted(
             f"{present:,} {kind} exist and {coming:,} more were asked for; at most {most:,} are allowed",
             reason=f"TOO_MANY_{kind.upper()}",
-            hint=f"delete some {kind}, or raise the limit in the configuration",
-        )
-
-
-def check_quota(tenant: str, present: int, most: int) -> None:
-    if present >= most:
-        raise ResourceExhausted(
-            f"tenant {tenant!r} has {present:,} queries running; its quota is {most:,}",
-            reason="TENANT_QUOTA",
-            hint="delete a query, or ask an operator for more",
+            hint=f"delete some {kind}, or raise the setting max_{kind}",
         )
 
 

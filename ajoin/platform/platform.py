@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -22,8 +23,9 @@ from ajoin.platform.batch import Applied, Outcome
 from ajoin.platform.catalog import Limits
 from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
+from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
-from ajoin.platform.tenancy import Scope
+from ajoin.platform.tenancy import Scope, check_quota
 from ajoin.sql import admit
 from optimizer.errors import AJoinError, FailedPrecondition, NotFound
 from optimizer.model.plan import RunningQuery
@@ -46,6 +48,7 @@ from runtime.api import (
 )
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.engine import Engine
+from runtime.results.schema import result_schema
 
 T = TypeVar("T")
 
@@ -70,7 +73,7 @@ class Platform:
         self.limits = limits
         self._thread = EngineThread(engine, clock=clock, monotonic=monotonic, pace=pace, limits=limits)
         self._ids = threading.Lock()
-        self._last_id = 0
+        self._last_id: Counter[str] = Counter()
 
     # -- life --
 
@@ -97,11 +100,19 @@ class Platform:
 
     # -- changes: from any thread; the Future is resolved between two epochs --
 
-    def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> Future[StreamInfo]:
+    def create_stream(
+        self, schema: StreamSchema, source: ConnectorSpec, tenant: str = "", quota: int | None = None
+    ) -> Future[StreamInfo]:
+        """All may read the stream; `tenant` declares it, and may have declared `quota` of those there are."""
+
+        def declare() -> StreamInfo:
+            check_quota(tenant, "streams", sum(s.owner == tenant for s in self._engine.schemas().values()), quota)
+            return self._engine.create_stream(replace(schema, owner=tenant), source)
+
         catalog.check_stream(schema, self.limits)
         catalog.check_source(source, schema, self._engine.config.allowed_roots)
         catalog.check_room("streams", len(self._engine.streams()), 1, self.limits.streams)
-        return self._call(lambda: self._engine.create_stream(schema, source))
+        return self._call(declare)
 
     def delete_stream(self, name: str) -> Future[None]:
         return self._call(lambda: self._engine.delete_stream(name))
@@ -114,11 +125,13 @@ class Platform:
     ) -> Future[list[Outcome]]:
         """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error.
 
-        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running.
+        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running. Asking the sinks may take
+        some seconds, in which the caller waits (sink_checks.py).
         """
         arrived = self._clock()
         schemas = self._engine.schemas()
-        items = [self._compile(*w, schemas, Scope(tenant)) for w in wanted]
+        sinks = SinkChecks(self._engine.config.allowed_roots)
+        items = [self._compile(*w, schemas, Scope(tenant), sinks) for w in wanted]
         return self._request([replace(item, quota=quota) for item in items], arrived)
 
     def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
@@ -191,9 +204,9 @@ class Platform:
         id: str | None = None,
         sql: str | None = None,
         format: str = "text",
-        shown: Callable[[RunningQuery], RunningQuery] | None = None,
+        shown: Callable[[RunningQuery], RunningQuery | None] | None = None,
     ) -> str:
-        """`shown` may hide what the caller must not see of the queries that run."""
+        """`shown` says how the caller may see a running query; None: not at all."""
         candidate = None
         if id is not None and (state := self._engine.query(id).state) != QueryState.RUNNING:
             raise FailedPrecondition(
@@ -205,6 +218,10 @@ class Platform:
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
         return self._engine.plan_events(after_version)
+
+    def has_results(self, id: str, after: Cursor | None = None, uid: str | None = None) -> bool:
+        """Are there rows after the cursor? CURSOR_EXPIRED when some of them are gone. Looks at no file."""
+        return self._engine.has_results(id, after, uid)
 
     def read_results(
         self, id: str, after: Cursor | None = None, limit: int = 16, uid: str | None = None
@@ -257,12 +274,13 @@ class Platform:
         sinks: Sequence[ConnectorSpec],
         schemas: Mapping[str, StreamSchema],
         scope: Scope,
+        checks: SinkChecks,
     ) -> BatchItem:
         try:
             if id:
                 catalog.check_name("query id", id)
-            catalog.check_sinks(sinks, self._engine.config.allowed_roots)
             query = admit(sql, schemas, self.limits.query)
+            checks.check(sinks, result_schema(query).names)
         except AJoinError as refused:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}
@@ -270,14 +288,11 @@ class Platform:
         return BatchItem(CreateQuery(full, query, tuple(sinks)), used)
 
     def _free_id(self, scope: Scope) -> str:
-        """q-<n>, never used before by anybody.
-
-        Numbers are not given out twice in one life of the platform.
-        """
+        """q-<n>, never used before by this tenant, and not given out twice in one life of the platform."""
         with self._ids:
             while True:
-                self._last_id += 1
-                id = scope.full(f"q-{self._last_id}")
+                self._last_id[scope.tenant] += 1
+                id = scope.full(f"q-{self._last_id[scope.tenant]}")
                 try:
                     self._engine.query(id)
                 except NotFound:

@@ -2,7 +2,9 @@
 
 server.py         life of the server: start, health, reflection, graceful end
 security.py       TLS, and where the service may listen without
+limits.py         what one connection may do
 access.py         who may call what
+quotas.py         how many calls and subscriptions a tenant may have
 boundary.py       the one place where exceptions become statuses
 idempotency.py    repeated calls get the first answer
 change_signal.py  how a coroutine waits for the engine thread

@@ -59,7 +59,7 @@ class Access:
     def __init__(self, tokens: TokenFile | None = None) -> None:
         self._tokens = tokens
 
-    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         """Remember who calls, or raise; `method` is the full gRPC name."""
         name = method.removeprefix("/ajoin.v1.")
         who = Caller() if self._tokens is None else self._known(self._tokens, metadata)
@@ -72,6 +72,7 @@ class Access:
         if who.tenant and name in NOT_FOR_TENANTS:
             raise PermissionDenied(f"{name} concerns all tenants; this token belongs to tenant {who.tenant!r}")
         _CALLER.set(who)
+        return who
 
     def _known(self, tokens: TokenFile, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         given = [value for key, value in metadata if key == "authorization"]

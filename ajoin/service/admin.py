@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -23,12 +22,10 @@ class AdminService(rpc.AdminServiceServicer):
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         status = await asyncio.to_thread(self._platform.status)
-        mine = caller().scope.sinks(status.sinks_behind)
-        return convert.status_to_pb(replace(status, sinks_behind=mine), self._version)
+        queries = await asyncio.to_thread(self._platform.queries)
+        return convert.status_to_pb(caller().scope.status(status, queries), self._version)
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Any) -> pb.GetStatisticsResponse:
         epochs = clamp("epochs", request.epochs, default=KEPT, most=KEPT)
         statistics = await asyncio.to_thread(self._platform.statistics, epochs)
-        scope = caller().scope
-        mine = tuple(replace(q, id=scope.own(q.id)) for q in statistics.queries if scope.sees(q.id))
-        return convert.statistics_to_pb(replace(statistics, queries=mine))
+        return convert.statistics_to_pb(caller().scope.statistics(statistics))

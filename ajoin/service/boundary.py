@@ -1,34 +1,51 @@
-"""The boundary of the service: an interceptor around every call lets callers in and turns exceptions into statuses.
+"""The boundary of the service: an interceptor around every call lets callers in, within their quotas, and turns
+exceptions into statuses.
 
 An AJoinError becomes the status `ajoin.wire.status` says. Anything else is a bug: the caller gets INTERNAL with a
 short id, and the log has the traceback under the same id, so a report can be matched with the log without
-showing internals to the caller.
+showing internals to the caller. What else a tenant must not read in an error is replaced in the same way (`hidden`).
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import grpc
 from grpc_status import rpc_status
 
 from ajoin.service.access import Access
+from ajoin.service.quotas import Quotas
+from ajoin.service.tokens import Caller
 from ajoin.wire import status
 from optimizer.errors import AJoinError, InternalError
 
 log = logging.getLogger("ajoin.service")
+
+NOBODY = Caller()
+"""A caller that was not let in is told why, and that concerns no tenant."""
 
 
 def short_id() -> str:
     return uuid.uuid4().hex[:8]
 
 
+def hidden(failure: AJoinError, who: Caller, method: str, id: str = "") -> AJoinError:
+    """The error as this caller may see it; if that is less than there is, the log has the rest."""
+    id = id or short_id()
+    shown = who.scope.error(failure, id)
+    if shown is not failure:
+        log.error("error %s in %s: %s", id, method, failure, extra={"error_id": id, "method": method})
+    return shown
+
+
 class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    def __init__(self, access: Access, new_id: Callable[[], str] = short_id) -> None:
+    def __init__(self, access: Access, quotas: Quotas, new_id: Callable[[], str] = short_id) -> None:
         self._access = access
+        self._quotas = quotas
         self._new_id = new_id
 
     async def intercept_service(
@@ -47,31 +64,41 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _unary(self, inner: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
         async def guarded(request: Any, context: Any) -> Any:
+            who = NOBODY
             try:
-                self._access.admit(method, context.invocation_metadata())
+                who = self._access.admit(method, context.invocation_metadata())
+                self._quotas.count_call(who)
                 return await inner(request, context)
             except Exception as failure:
-                await self._end(context, failure, method)
+                await self._end(context, failure, method, who)
 
         return guarded
 
-    def _stream(self, inner: Callable[[Any, Any], AsyncIterator[Any]], method: str) -> Callable[[Any, Any], Any]:
-        async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
-            try:
-                self._access.admit(method, context.invocation_metadata())
-                async for item in inner(request, context):
-                    yield item
-            except Exception as failure:
-                await self._end(context, failure, method)
+    def _stream(self, inner: Callable[[Any, Any], Awaitable[None]], method: str) -> Callable[[Any, Any], Any]:
+        """`inner` writes to the context by itself, because it has to know when a write takes long."""
+
+        async def guarded(request: Any, context: Any) -> None:
+            who = NOBODY
+            with ExitStack() as open:
+                try:
+                    who = self._access.admit(method, context.invocation_metadata())
+                    self._quotas.count_call(who)
+                    open.enter_context(self._quotas.subscription(who))
+                    await inner(request, context)
+                except Exception as failure:
+                    await self._end(context, failure, method, who)
 
         return guarded
 
-    async def _end(self, context: Any, failure: Exception, method: str) -> NoReturn:
+    async def _end(self, context: Any, failure: Exception, method: str, who: Caller) -> NoReturn:
         if not isinstance(failure, AJoinError):
             id = self._new_id()
             log.error("error %s in %s", id, method, exc_info=failure, extra={"error_id": id, "method": method})
             failure = InternalError(
                 f"an unexpected error happened (id {id})", hint=f"the server's log says more under {id}"
             )
-        await context.abort_with_status(rpc_status.to_status(status.to_rpc(failure)))
+        shown = hidden(failure, who, method)
+        # A client that does not read holds this up for as long as it likes; nothing large may wait here with it.
+        failure.__traceback__ = None
+        await context.abort_with_status(rpc_status.to_status(status.to_rpc(shown)))
         raise AssertionError("abort_with_status raises")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 from ajoin.platform.platform import Applied, Platform, PlatformState, only
@@ -42,11 +41,11 @@ class PlanService(rpc.PlanServiceServicer):
             id=who.scope.full(request.query_id) if subject == "query_id" else None,
             sql=request.sql if subject == "sql" else None,
             format="text" if name == "unspecified" else name,
-            shown=who.scope.explained,
+            shown=who.scope.explained if who.tenant else None,
         )
-        return pb.ExplainResponse(text=text, plan_version=version)
+        return pb.ExplainResponse(text=text, plan_version=0 if who.tenant else version)
 
-    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Any) -> AsyncIterator[pb.WatchPlanResponse]:
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Any) -> None:  # type: ignore[override]
         now = self._platform.plan_version
         version = request.after_version if request.HasField("after_version") else now
         if not 0 <= version <= now:
@@ -60,7 +59,7 @@ class PlanService(rpc.PlanServiceServicer):
             state = self._platform.state
             for event in await asyncio.to_thread(self._platform.plan_events, version):
                 version = event.version
-                yield pb.WatchPlanResponse(change=convert.plan_event_to_pb(event))
+                await context.write(pb.WatchPlanResponse(change=convert.plan_event_to_pb(event)))
             if state == PlatformState.FAILED:
                 raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
             if state != PlatformState.RUNNING:

@@ -10,11 +10,13 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from ajoin.platform.platform import Outcome, Platform, only
 from ajoin.service.access import caller
+from ajoin.service.boundary import hidden
 from ajoin.service.checks import clamp, require
 from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import queries_pb2 as pb
@@ -25,11 +27,15 @@ from runtime.api import QueryInfo, QueryState
 
 T = TypeVar("T")
 
+ASKING = 8
+"""Calls that wait for their sinks at the same time."""
+
 
 class QueryService(rpc.QueryServiceServicer):
     def __init__(self, platform: Platform, idempotency: IdempotencyCache) -> None:
         self._platform = platform
         self._idempotency = idempotency
+        self._asking = ThreadPoolExecutor(ASKING, "ajoin-sinks")
 
     async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
         async def run() -> pb.CreateQueryResponse:
@@ -95,13 +101,15 @@ class QueryService(rpc.QueryServiceServicer):
     async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
         wanted = [(s.query_id, s.sql, tuple(map(convert.connector_from_pb, s.sinks))) for s in specs]
         who = caller()
-        future = await asyncio.to_thread(self._platform.create_queries, wanted, who.tenant, who.max_queries)
-        return await asyncio.wrap_future(future)
+        # Sinks that do not answer hold a thread for seconds; those who ask for none must not wait behind them.
+        threads = self._asking if any(sinks for _, _, sinks in wanted) else None
+        ask = partial(self._platform.create_queries, wanted, who.tenant, who.quota.queries)
+        return await asyncio.wrap_future(await asyncio.get_running_loop().run_in_executor(threads, ask))
 
 
 def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:
     if isinstance(outcome, AJoinError):
-        return pb.QueryOutcome(error=status.to_detail(outcome))
+        return pb.QueryOutcome(error=status.to_detail(hidden(outcome, caller(), "CreateQueries")))
     if not isinstance(outcome, QueryInfo):
         raise InternalError(f"creating a query gave {type(outcome).__name__}")
     return pb.QueryOutcome(query=_shown(outcome))

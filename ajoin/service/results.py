@@ -12,12 +12,18 @@ there.
 A subscription belongs to one query, found by its uid after the first look: when that is deleted and its id
 given to another, the subscription still gets the rest of its own rows. Rows that leave the retention before
 a subscriber has read them end its stream with CURSOR_EXPIRED.
+
+Nothing is queued for a subscriber: its place is a cursor, and rows are read from the log when it is ready for them.
+What it can hold is `READ_AHEAD` batches (large ones are mapped files, small ones less than 64 KiB) and two pieces, one
+being made and one inside gRPC: less than 1 MiB, unless a single row is larger. A client that does not read stops its
+own stream in the middle of a write; epochs and other streams do not notice. Once in a while that write is looked after:
+if the rows that follow it have left the retention, the stream ends with CURSOR_EXPIRED, and what it held is let go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +39,10 @@ from optimizer.errors import InternalError, InvalidRequest, Unavailable
 from runtime import api
 from runtime.api import QueryInfo, QueryState, ResultBatch
 
-PIECE_BYTES = 4 << 20
-READ_AHEAD = 16
+PIECE_BYTES = 256 << 10
+READ_AHEAD = 4
+PATIENCE = 5.0
+"""Seconds between two looks at a write that the client keeps waiting."""
 LAST_SEQUENCE = (1 << 63) - 1
 BEGINNING = Cursor(0, 0)
 
@@ -53,7 +61,7 @@ class ResultService(rpc.ResultServiceServicer):
         self._platform = platform
         self._changes = changes
 
-    async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> AsyncIterator[pb.SubscribeResponse]:
+    async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> None:  # type: ignore[override]
         require("query_id", request.query_id)
         scope = caller().scope
         id = scope.full(request.query_id)
@@ -63,20 +71,24 @@ class ResultService(rpc.ResultServiceServicer):
         said: tuple[object, object] | None = None
         if request.start == pb.START_POSITION_NOW:  # nothing before is asked for: say first where we are
             said = (view.info.watermark, view.info.state)
-            yield pb.SubscribeResponse(progress=_progress(view, place))
+            await self._send(context, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
         while True:
             changed = self._changes.next()
             view = self._view(id, uid)
             if view.state in (PlatformState.STOPPING, PlatformState.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
-            while batches := await asyncio.to_thread(self._read, view.info, place):
+            while self._platform.has_results(id, _in_log(place), uid):
+                batches = await asyncio.to_thread(self._platform.read_results, id, _in_log(place), READ_AHEAD, uid)
                 for batch in batches:
-                    yield pb.SubscribeResponse(batch=batch)
-                place = convert.cursor_from_pb(batches[-1].cursor)
+                    for piece in _pieces(batch, place):
+                        place = convert.cursor_from_pb(piece.cursor)
+                        await self._send(context, pb.SubscribeResponse(batch=piece), view.info, place)
+                if not batches:
+                    break
             place = max(place, Cursor(view.epoch, LAST_SEQUENCE))
             saying = (view.info.watermark, view.info.state)
             if saying != said:
-                yield pb.SubscribeResponse(progress=_progress(view, place))
+                await self._send(context, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
                 said = saying
             if view.info.state != QueryState.RUNNING or request.stop_when_caught_up:
                 return
@@ -88,13 +100,19 @@ class ResultService(rpc.ResultServiceServicer):
         state, epoch = self._platform.state, self._platform.epoch
         return _View(self._platform.query(id, uid or None), epoch, state)
 
-    def _read(self, query: QueryInfo, place: Cursor) -> list[pb.ResultBatch]:
-        after = api.Cursor(place.epoch, place.sequence) if place != BEGINNING else None
-        pieces: list[pb.ResultBatch] = []
-        for batch in self._platform.read_results(query.id, after, READ_AHEAD, query.uid):
-            pieces += _pieces(batch, place)
-            place = Cursor(batch.cursor.epoch, batch.cursor.sequence)
-        return pieces
+    async def _send(self, context: Any, message: pb.SubscribeResponse, query: QueryInfo, place: Cursor) -> None:
+        """Wait until the client has taken it, or until the rows after `place` are gone."""
+        writing = asyncio.ensure_future(context.write(message))
+        try:
+            while not (await asyncio.wait((writing,), timeout=PATIENCE))[0]:
+                self._platform.has_results(query.id, _in_log(place), query.uid)
+            await writing
+        finally:
+            writing.cancel()
+
+
+def _in_log(place: Cursor) -> api.Cursor | None:
+    return None if place == BEGINNING else api.Cursor(place.epoch, place.sequence)
 
 
 def _begin(request: pb.SubscribeRequest, epoch: int) -> Cursor:
@@ -111,7 +129,8 @@ def _begin(request: pb.SubscribeRequest, epoch: int) -> Cursor:
     return cursor
 
 
-def _pieces(batch: ResultBatch, before: Cursor) -> list[pb.ResultBatch]:
+def _pieces(batch: ResultBatch, before: Cursor) -> Iterator[pb.ResultBatch]:
+    """Made one by one, so that only one is held."""
     rows = batch.rows
     if before.offset > rows.num_rows:
         raise InvalidRequest(
@@ -120,7 +139,6 @@ def _pieces(batch: ResultBatch, before: Cursor) -> list[pb.ResultBatch]:
             hint="use a cursor that came with a batch of this query",
         )
     step = max(1, rows.num_rows * PIECE_BYTES // max(rows.nbytes, PIECE_BYTES))
-    pieces = []
     # A batch without rows to send still moves the cursor.
     for start in range(before.offset, rows.num_rows, step) or [before.offset]:
         piece = rows.slice(start, step)
@@ -129,14 +147,11 @@ def _pieces(batch: ResultBatch, before: Cursor) -> list[pb.ResultBatch]:
         cursor = (
             Cursor(batch.cursor.epoch, batch.cursor.sequence) if whole else Cursor(before.epoch, before.sequence, done)
         )
-        pieces.append(
-            pb.ResultBatch(
-                arrow_ipc=convert.table_to_ipc(piece),
-                cursor=convert.cursor_to_pb(cursor),
-                rows=piece.num_rows,
-            )
+        yield pb.ResultBatch(
+            arrow_ipc=convert.table_to_ipc(piece),
+            cursor=convert.cursor_to_pb(cursor),
+            rows=piece.num_rows,
         )
-    return pieces
 
 
 def _progress(view: _View, place: Cursor) -> pb.Progress:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from ajoin.config import Settings
+from ajoin.platform.tenancy import Quota
 from ajoin.service.tokens import TokenFile
 from optimizer.errors import FailedPrecondition
 
@@ -87,7 +88,13 @@ def from_settings(settings: Settings) -> Security:
         tls = Tls(_read("tls_cert", settings.tls_cert), _read("tls_key", settings.tls_key), ca)
     tokens = None
     if settings.token_file:
-        tokens = TokenFile(Path(settings.token_file), settings.max_tenant_queries or None)
+        quota = Quota(
+            settings.max_tenant_queries or None,
+            settings.max_tenant_streams or None,
+            settings.max_tenant_subscribers or None,
+            settings.max_tenant_requests or None,
+        )
+        tokens = TokenFile(Path(settings.token_file), quota)
     security = Security(tls, tokens, settings.insecure)
     security.check(settings.listen)
     return security

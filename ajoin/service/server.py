@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 
@@ -30,8 +31,10 @@ from ajoin.service.admin import AdminService
 from ajoin.service.boundary import Boundary
 from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.idempotency import IdempotencyCache
+from ajoin.service.limits import ServiceLimits
 from ajoin.service.plan import PlanService
 from ajoin.service.queries import QueryService
+from ajoin.service.quotas import Quotas
 from ajoin.service.results import ResultService
 from ajoin.service.security import OPEN, Security
 from ajoin.service.streams import StreamService
@@ -44,8 +47,7 @@ from ajoin.v1 import streams_pb2_grpc as streams_rpc
 from optimizer.errors import FailedPrecondition
 
 DEFAULT_ADDRESS = "127.0.0.1:7411"
-LARGEST_REQUEST = 32 << 20
-LARGEST_RESPONSE = 64 << 20
+DEFAULT_LIMITS = ServiceLimits()
 GRACE_SECONDS = 5.0
 
 SERVICES = tuple(
@@ -58,22 +60,26 @@ SERVICES = tuple(
 class Server:
     """Owned by one event loop; `platform` must be started by the caller and is stopped by `stop`."""
 
-    def __init__(self, platform: Platform, address: str = DEFAULT_ADDRESS, security: Security = OPEN) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        address: str = DEFAULT_ADDRESS,
+        security: Security = OPEN,
+        limits: ServiceLimits = DEFAULT_LIMITS,
+    ) -> None:
         security.check(address)
         self._platform = platform
         self._security = security
+        self._limits = limits
         self._wanted = address
         self.address = address
 
     async def start(self) -> str:
         """Listen; returns the address (port 0 becomes the port that was chosen)."""
+        quotas = Quotas(self._limits.subscribers, time.monotonic)
         self._server = grpc.aio.server(
-            interceptors=[Boundary(Access(self._security.tokens))],
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", LARGEST_REQUEST),
-                ("grpc.max_send_message_length", LARGEST_RESPONSE),
-            ],
+            interceptors=[Boundary(Access(self._security.tokens), quotas)],
+            options=self._limits.options,
         )
         self._changes = ChangeSignal(self._platform)
         self._health = health.aio.HealthServicer()
@@ -132,6 +138,7 @@ def serve(
     address: str = DEFAULT_ADDRESS,
     on_ready: Callable[[str], None] | None = None,
     security: Security = OPEN,
+    limits: ServiceLimits = DEFAULT_LIMITS,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end gracefully. Only on the main thread."""
 
@@ -141,7 +148,7 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
         try:
-            server = Server(platform, address, security)
+            server = Server(platform, address, security, limits)
             bound = await server.start()
         except BaseException:
             await asyncio.to_thread(platform.stop)
@@ -157,8 +164,14 @@ def serve(
 class ServerThread:
     """A server in the background: `with ServerThread(platform) as server: Client(server.address)`."""
 
-    def __init__(self, platform: Platform, address: str = "127.0.0.1:0", security: Security = OPEN) -> None:
-        self._server = Server(platform, address, security)
+    def __init__(
+        self,
+        platform: Platform,
+        address: str = "127.0.0.1:0",
+        security: Security = OPEN,
+        limits: ServiceLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._server = Server(platform, address, security, limits)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ajoin-server", daemon=True)
 

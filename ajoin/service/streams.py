@@ -23,7 +23,10 @@ class StreamService(rpc.StreamServiceServicer):
     async def CreateStream(self, request: pb.CreateStreamRequest, context: Any) -> pb.CreateStreamResponse:
         async def run() -> pb.CreateStreamResponse:
             schema, source = convert.schema_from_pb(request.spec)
-            future = await asyncio.to_thread(self._platform.create_stream, schema, source)
+            who = caller()
+            future = await asyncio.to_thread(
+                self._platform.create_stream, schema, source, who.tenant, who.quota.streams
+            )
             return pb.CreateStreamResponse(stream=_shown(await asyncio.wrap_future(future)))
 
         return await self._idempotency.once(request, run, caller().tenant)

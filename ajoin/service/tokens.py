@@ -8,8 +8,11 @@ The token file is TOML. It holds hashes, never tokens, so reading it gives nobod
     role = "write"                      # read, write or admin
     tenant = "a"                        # absent: no tenant, sees everything
 
-    [tenant.a]
-    max_queries = 10                    # absent: the setting max_tenant_queries
+    [tenant.a]                          # each absent: the setting max_tenant_...
+    max_queries = 10
+    max_streams = 5
+    max_subscribers = 100
+    max_requests = 50                   # calls a second
 
 A token is 32 random bytes. Guessing one is hopeless, so a plain SHA-256 of it is enough: slow hashes protect short
 passwords. `ajoin token create` adds an entry; taking an entry out ends its token. The file is looked at for every call
@@ -25,12 +28,12 @@ import re
 import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from ajoin.platform.tenancy import Scope, check_tenant
+from ajoin.platform.tenancy import NO_QUOTA, Quota, Scope, check_tenant
 from optimizer.errors import AJoinError, AlreadyExists, InvalidRequest, NotFound
 from runtime.files import write_atomically
 
@@ -54,7 +57,7 @@ class Caller:
     name: str = ""
     role: Role = Role.admin
     tenant: str = ""
-    max_queries: int | None = None
+    quota: Quota = NO_QUOTA
 
     @property
     def scope(self) -> Scope:
@@ -73,13 +76,13 @@ class Tokens:
 
 
 class TokenFile:
-    """Owned by the server's event loop."""
+    """Owned by the server's event loop. `quota`: of tenants about which the file says nothing else."""
 
-    def __init__(self, path: Path, max_tenant_queries: int | None = None) -> None:
+    def __init__(self, path: Path, quota: Quota = NO_QUOTA) -> None:
         self._path = path
-        self._most = max_tenant_queries
+        self._quota = quota
         self._seen = self._stamp()
-        self._tokens = read_tokens(path, max_tenant_queries)
+        self._tokens = read_tokens(path, quota)
 
     def find(self, token: str) -> Caller | None:
         self._refresh()
@@ -91,7 +94,7 @@ class TokenFile:
             return
         self._seen = stamp
         try:
-            self._tokens = read_tokens(self._path, self._most)
+            self._tokens = read_tokens(self._path, self._quota)
             log.info("read the token file again: %d tokens", len(self._tokens.callers))
         except AJoinError as wrong:
             log.error("the changed token file is not used: %s", wrong)
@@ -108,15 +111,15 @@ def digest(token: str) -> str:
     return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
 
 
-def read_tokens(path: Path, max_tenant_queries: int | None = None) -> Tokens:
+def read_tokens(path: Path, default: Quota = NO_QUOTA) -> Tokens:
     document = _load(path)
     for key in document.keys() - {"token", "tenant"}:
         raise _wrong(path, f"unknown key {key!r}")
-    tenants = {name: _quota(path, name, values) for name, values in _table(path, document, "tenant").items()}
+    tenants = {name: _quota(path, name, values, default) for name, values in _table(path, document, "tenant").items()}
     callers: dict[str, Caller] = {}
     for number, entry in enumerate(_entries(path, document), 1):
         caller = _caller(path, number, entry)
-        quota = tenants.get(caller.tenant, max_tenant_queries) if caller.tenant else None
+        quota = tenants.get(caller.tenant, default) if caller.tenant else NO_QUOTA
         if entry["hash"] in callers:
             raise _wrong(path, f"token {number} has the hash of another one")
         callers[entry["hash"]] = Caller(caller.name, caller.role, caller.tenant, quota)
@@ -170,11 +173,14 @@ def _table(path: Path, document: Mapping[str, Any], key: str) -> dict[str, Any]:
     return table
 
 
-def _quota(path: Path, name: str, values: Any) -> int:
-    most = values.get("max_queries") if isinstance(values, dict) and values.keys() <= {"max_queries"} else None
-    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        raise _wrong(path, f"tenant {name!r} has no max_queries, 0 or more")
-    return most
+def _quota(path: Path, name: str, values: Any, default: Quota) -> Quota:
+    known = {f"max_{f.name}": f.name for f in fields(Quota)}
+    if not isinstance(values, dict) or values.keys() - known.keys():
+        raise _wrong(path, f"tenant {name!r} may have only {', '.join(known)}")
+    for key, most in values.items():
+        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+            raise _wrong(path, f"{key} of tenant {name!r} is not a whole number, 0 or more")
+    return replace(default, **{known[key]: most for key, most in values.items()})
 
 
 def _caller(path: Path, number: int, entry: Mapping[str, Any]) -> Caller:

@@ -71,6 +71,11 @@ def first_few(items: Sequence[str], few: int = FEW) -> str:
     return f"{', '.join(items[:few])} and {len(items) - few} more"
 
 
+def and_others(names: str, others: int) -> str:
+    """Also those that may not be named."""
+    return f"{names} and {others} of others" if names and others else names or f"{others} of others"
+
+
 def _lines(entry: Entry, added: set[JoinNode], names: Mapping[str, str], plan: Plan | None) -> Iterator[str]:
     def name(uid: str) -> str:
         return names.get(uid, uid)

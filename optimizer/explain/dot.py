@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from optimizer.explain.describe import and_others
 from optimizer.explain.text import bits, figures_text, index_text, shorten
 from optimizer.explain.views import NodeView
 from optimizer.model.plan import JoinNode, Node, Plan
@@ -18,7 +19,8 @@ FEW = 6
 
 def plan_dot(plan: Plan, views: Mapping[Node, NodeView], only: str | None = None) -> str:
     """The nodes of `views`; with `only`, that query's sink alone."""
-    title = f"plan version {plan.version}" if only is None else f"{only} in plan version {plan.version}"
+    version = f"plan version {plan.version}"
+    title = version if only is None else f"{only} in {version}" if plan.version else only
     lines = [
         "digraph ajoin {",
         "  rankdir=BT;",
@@ -49,13 +51,13 @@ def _node(view: NodeView) -> str:
     if figures_text(view):
         label.append(figures_text(view))
     shape = "ellipse" if isinstance(view.node, JoinNode) else "box"
-    style = ", style=bold" if len(view.users) > 1 else ""
+    style = ", style=bold" if len(view.users) + view.others > 1 else ""
     return f"{quote(view.name)} [shape={shape}{style}, label={quote(chr(10).join(label))}];"
 
 
 def _edges(view: NodeView, views: Mapping[Node, NodeView], only: str | None) -> Iterator[str]:
     for name in view.inputs:
-        label = f"{' '.join(_few(view.users))}\n{bits(view.bits)}"
+        label = f"{and_others(' '.join(_few(view.users)), view.others)}\n{bits(view.bits)}"
         yield f"{quote(name)} -> {quote(view.name)} [label={quote(label)}];"
     slot = dict(zip(view.users, view.bits, strict=True))
     for id in view.sinks:

@@ -8,15 +8,16 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
             queries: [{id, uid, group, bit, window, sink_mode, root}],
             nodes: [node]}                                              inputs before consumers
     query  {id, uid, sql, plan_version, group, bit, active_from, window, sink_mode, order, selections: {alias: text},
-            residual: [text], outputs: [name], shares: [{node, text, with: [id]}],
+            residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
             cost: {alone, shared} or null, nodes: [node]}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
-            queries: [id], bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
+            queries: [id], others, bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
 
 `order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
 "FACTORIZED" or "COUNT". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
-a digest for a join, `g<group>-<leaf>` for a source. Ids are the running queries' ids.
+a digest for a join, `g<group>-<leaf>` for a source. Ids are the running queries' ids; `others` counts those the reader
+may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`) is null.
 """
 
 from __future__ import annotations
@@ -70,17 +71,23 @@ def explain_query(
     estimated: Mapping[str, float] | None = None,
     cost: tuple[float, float] | None = None,
 ) -> str:
-    """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives."""
+    """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives.
+
+    `queries` may lack some of the plan's: those are counted, and nothing else is told of them.
+    """
     if uid not in plan.by_uid or uid not in queries:
         raise NotFound(f"plan version {plan.version} does not run {uid}", reason="QUERY_NOT_FOUND")
-    figures = Figures(observed or {}, estimated or {}, cost)
+    figures = Figures(observed or {}, estimated or {})
+    views = node_views(plan, queries, figures)
+    views = {node: views[node] for node in walk(plan.by_uid[uid].root)}
+    price = (cost[0], None) if cost and any(view.others for view in views.values()) else cost
     match _known(format):
         case "json":
-            return json.dumps(_query_document(plan, queries, uid, figures), ensure_ascii=False, indent=2)
+            return json.dumps(_query_document(plan, queries, uid, views, price), ensure_ascii=False, indent=2)
         case "dot":
-            return plan_dot(plan, _views_of(plan, queries, uid, figures), only=queries[uid].id)
+            return plan_dot(plan, views, only=queries[uid].id)
         case _:
-            return query_text(plan, queries, uid, _views_of(plan, queries, uid, figures), figures.cost)
+            return query_text(plan, queries, uid, views, price)
 
 
 def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures) -> dict[str, Any]:
@@ -109,11 +116,17 @@ def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Fig
     }
 
 
-def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[str, Any]:
+def _query_document(
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    uid: str,
+    views: Mapping[Node, NodeView],
+    cost: tuple[float, float | None] | None,
+) -> dict[str, Any]:
     rq, at = queries[uid], plan.by_uid[uid]
     return {
         "id": rq.id,
-        "uid": uid,
+        "uid": rq.uid,
         "sql": rq.query.sql,
         "plan_version": plan.version,
         "group": at.group,
@@ -126,17 +139,13 @@ def _query_document(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, f
         "residual": [render(e) for e in rq.query.residual],
         "outputs": [o.name for o in rq.query.outputs],
         "shares": [
-            {"node": node.name, "text": str(node), "with": [queries[u].id for u in others]}
+            {"node": node.name, "text": str(node), "with": ids, "others": len(others) - len(ids)}
             for node, others in shared_with(plan, uid)
+            for ids in [[queries[u].id for u in others if u in queries]]
         ],
-        "cost": {"alone": figures.cost[0], "shared": figures.cost[1]} if figures.cost else None,
-        "nodes": [_node_document(v) for v in _views_of(plan, queries, uid, figures).values()],
+        "cost": {"alone": cost[0], "shared": cost[1]} if cost else None,
+        "nodes": [_node_document(v) for v in views.values()],
     }
-
-
-def _views_of(plan: Plan, queries: Mapping[str, RunningQuery], uid: str, figures: Figures) -> dict[Node, NodeView]:
-    views = node_views(plan, queries, figures)
-    return {node: views[node] for node in walk(plan.by_uid[uid].root)}
 
 
 def _node_document(view: NodeView) -> dict[str, Any]:
@@ -149,6 +158,7 @@ def _node_document(view: NodeView) -> dict[str, Any]:
         "on": list(view.on),
         "indexes": [[str(a) for a in key] for key in view.indexes],
         "queries": list(view.users),
+        "others": view.others,
         "bits": list(view.bits),
         "sinks": list(view.sinks),
         "selections": dict(view.selections),

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import networkx as nx
 
-from optimizer.explain.describe import first_few, shared_with
+from optimizer.explain.describe import and_others, first_few, shared_with
 from optimizer.explain.render import render
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
@@ -65,12 +65,13 @@ def query_text(
     queries: Mapping[str, RunningQuery],
     uid: str,
     views: Mapping[Node, NodeView],
-    cost: tuple[float, float] | None,
+    cost: tuple[float, float | None] | None,
 ) -> str:
     rq, at = queries[uid], plan.by_uid[uid]
+    version = f" · plan version {plan.version}" if plan.version else ""
     since = f" · active from {rq.active_from}" if rq.active_from is not None else ""
     lines = [
-        f"{rq.id} · plan version {plan.version} · group {at.group}, bit {at.slot}{since}",
+        f"{rq.id}{version} · group {at.group}, bit {at.slot}{since}",
         f"window      {rq.query.window.sql}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"join order  {_order(order_of(rq, at.root))}",
@@ -83,16 +84,25 @@ def query_text(
         "shares",
         [
             f"{node if isinstance(node, JoinNode) else f'the scan of {node}'} with "
-            f"{first_few([queries[u].id for u in others], FEW)}"
+            f"{_sharers([u for u in others if u in queries], queries, len(others))}"
             for node, others in shared_with(plan, uid)
         ]
         or ["nothing"],
     )
     if cost is not None:
-        alone, shared = cost
-        less = f" ({1 - shared / alone:.0%} less)" if 0 < shared < alone else ""
-        lines += _listed("cost", [f"{_number(alone)} alone, {_number(shared)} shared{less}"])
+        lines += _listed("cost", [_cost(*cost)])
     return "\n".join([*lines, "", *_forest([at.root], plan_graph(views), views)])
+
+
+def _sharers(named: list[str], queries: Mapping[str, RunningQuery], all: int) -> str:
+    return and_others(first_few([queries[u].id for u in named], FEW), all - len(named))
+
+
+def _cost(alone: float, shared: float | None) -> str:
+    if shared is None:
+        return f"{_number(alone)} alone"
+    less = f" ({1 - shared / alone:.0%} less)" if 0 < shared < alone else ""
+    return f"{_number(alone)} alone, {_number(shared)} shared{less}"
 
 
 def _member(rq: RunningQuery, slot: int) -> str:
@@ -162,9 +172,9 @@ def _line(view: NodeView) -> str:
         parts.append("σ " + " · ".join([*shown, f"{hidden} more"] if hidden else shown))
     if figures_text(view):
         parts.append(figures_text(view))
-    parts.append(f"[{_names(view.users)} · {bits(view.bits)}]")
-    if len(view.users) > 1:
-        parts.append(f"shared by {len(view.users)}")
+    parts.append(f"[{and_others(_names(view.users), view.others)} · {bits(view.bits)}]")
+    if len(view.users) + view.others > 1:
+        parts.append(f"shared by {len(view.users) + view.others}")
     if view.sinks:
         parts.append(f"→ {_names(view.sinks)}")
     return "  ".join(parts)

@@ -1,9 +1,14 @@
-"""What explain has to say about each node of a plan, gathered once for all formats."""
+"""What explain has to say about each node of a plan, gathered once for all formats.
+
+A reader who may not see all queries gets a view of the plan with the queries it may see: their users, bits, conditions
+and the indexes their joins need. Of the others it learns how many use a node, and no figures of a node they use: a rate
+there is made by their conditions as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from optimizer.explain.render import render
 from optimizer.explain.savings import Index, indexes
@@ -13,16 +18,15 @@ from optimizer.model.trees import leaves_of
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Numbers to show next to the nodes, by node name; `cost` is one query's (alone, shared)."""
+    """Numbers to show next to the nodes, by node name."""
 
     observed: Mapping[str, float] = field(default_factory=dict)
     estimated: Mapping[str, float] = field(default_factory=dict)
-    cost: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node of the plan with everything a reader may want to know about it."""
+    """One node of the plan with everything a reader may want to know about it; `others`: users it may not see."""
 
     node: Node
     name: str
@@ -35,10 +39,13 @@ class NodeView:
     selections: tuple[tuple[str, str], ...]
     observed: float | None
     estimated: float | None
+    others: int = 0
 
 
 def node_views(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures) -> dict[Node, NodeView]:
-    """Every node of the plan, inputs before consumers, sources first."""
+    """Every node that `queries` use, inputs before consumers, sources first."""
+    everybody: dict[Node, tuple[str, ...]] = dict([*plan.sources.items(), *plan.nodes.items()])
+    plan = seen(plan, queries)
     keys = indexes(plan)
     sinks: dict[Node, list[str]] = {}
     for p in plan.placements:
@@ -55,11 +62,18 @@ def node_views(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures
             bits=tuple(plan.by_uid[u].slot for u in uids),
             sinks=tuple(sinks.get(node, ())),
             selections=_selections(node, [queries[u] for u in uids]),
-            observed=figures.observed.get(node.name),
-            estimated=figures.estimated.get(node.name),
+            observed=None if others else figures.observed.get(node.name),
+            estimated=None if others else figures.estimated.get(node.name),
+            others=others,
         )
-        for node, uids in ((n, _by_slot(plan, u)) for n, u in users)
+        for node, uids, others in ((n, _by_slot(plan, u), len(everybody[n]) - len(u)) for n, u in users)
     }
+
+
+def seen(plan: Plan, queries: Mapping[str, RunningQuery]) -> Plan:
+    """The plan as if these queries ran alone."""
+    mine = tuple(p for p in plan.placements if p.uid in queries)
+    return plan if len(mine) == len(plan.placements) else replace(plan, placements=mine)
 
 
 def _selections(node: Node, users: list[RunningQuery]) -> tuple[tuple[str, str], ...]:

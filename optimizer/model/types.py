@@ -43,7 +43,7 @@ class StreamSchema:
     """A stream's contract. `time` names its TIMESTAMP (or BIGINT) event-time column, in milliseconds.
 
     `idle_timeout_ms`: after so much processing time without data the stream no longer holds back the watermark of
-    its queries; None switches that off.
+    its queries; None switches that off. `owner`: the tenant that declared it; empty: nobody's.
     """
 
     name: str
@@ -52,6 +52,7 @@ class StreamSchema:
     watermark_delay_ms: int = 0
     allowed_lateness_ms: int = 0
     idle_timeout_ms: int | None = None
+    owner: str = ""
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

@@ -10,8 +10,10 @@ away stops nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from optimizer.errors import InvalidRequest
 from optimizer.model.types import StreamSchema
@@ -36,11 +38,17 @@ class SourceKind:
 
 @dataclass(frozen=True, slots=True)
 class SinkKind:
-    """Opening a sink has no side effects before its first write, so opening it is also its check."""
+    """Opening a sink has no side effects before its first write, so opening it also checks its options.
+
+    When a query is created, `check` says whether rows with these columns can be written, and `reach` whether the place
+    they go to is there, as far as one can tell within seconds. Both raise if not, and leave nothing behind.
+    """
 
     summary: str
     options: tuple[Option, ...]
     open: Callable[[Mapping[str, str], Roots], Sink]
+    check: Callable[[Any, Sequence[str]], None] = lambda sink, columns: None
+    reach: Callable[[Any], None] = lambda sink: None
 
 
 def _check_generator(options: Mapping[str, str], schema: StreamSchema | None, roots: Roots) -> None:
@@ -83,8 +91,16 @@ SOURCES: dict[str, SourceKind] = {
 }
 
 SINKS: dict[str, SinkKind] = {
-    "parquet": SinkKind("one Parquet file per epoch", sinks.PARQUET_OPTIONS, sinks.open_parquet),
-    "kafka": SinkKind("a Kafka topic per query", kafka_sink.OPTIONS, kafka_sink.open_kafka),
+    "parquet": SinkKind(
+        "one Parquet file per epoch", sinks.PARQUET_OPTIONS, sinks.open_parquet, reach=sinks.ParquetSink.reach
+    ),
+    "kafka": SinkKind(
+        "a Kafka topic per query",
+        kafka_sink.OPTIONS,
+        kafka_sink.open_kafka,
+        kafka_sink.KafkaSink.check,
+        kafka_sink.KafkaSink.reach,
+    ),
     "console": SinkKind("rows on standard output", sinks.CONSOLE_OPTIONS, sinks.open_console),
     "blackhole": SinkKind("counts and forgets", sinks.BLACKHOLE_OPTIONS, sinks.open_blackhole),
 }
@@ -110,8 +126,17 @@ def check_source(spec: ConnectorSpec, schema: StreamSchema | None = None, *, all
     kind.check(spec.settings, schema, allowed_roots)
 
 
-def check_sink(spec: ConnectorSpec, *, allowed_roots: Roots = ()) -> None:
-    make_sink(spec, allowed_roots=allowed_roots).close()
+def check_sink(spec: ConnectorSpec, *, allowed_roots: Roots = (), columns: Sequence[str] | None = None) -> None:
+    """The options; with the `columns` of the rows also whether they go with them."""
+    with closing(make_sink(spec, allowed_roots=allowed_roots)) as sink:
+        if columns is not None:
+            SINKS[spec.kind].check(sink, columns)
+
+
+def reach_sink(spec: ConnectorSpec, *, allowed_roots: Roots = ()) -> None:
+    """Is there what the sink writes to? May take seconds."""
+    with closing(make_sink(spec, allowed_roots=allowed_roots)) as sink:
+        SINKS[spec.kind].reach(sink)
 
 
 def check_options(spec: ConnectorSpec, schema: StreamSchema | None = None, *, allowed_roots: Roots = ()) -> None:

@@ -12,6 +12,7 @@ feed a 'files' source.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runtime.connectors.options import Option, Settings
+from runtime.connectors.options import Option, Settings, bad_option
 from runtime.connectors.values import clean_text
 from runtime.files import safe_name, sync_directory, write_atomically
 
@@ -56,6 +57,16 @@ class ParquetSink:
             sync=True,
             point="file.written",
         )
+
+    def reach(self) -> None:
+        """Could files appear there? What is missing is only made with the first row."""
+        there = next(p for p in (self._directory, *self._directory.parents) if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            what = "cannot be written to" if there.is_dir() else "is no directory"
+            raise bad_option(
+                f"option path of connector parquet is {str(self._directory)!r}, and {there} {what}",
+                "name a directory that the platform may write to, or that it may make",
+            )
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -58,6 +58,7 @@ class Engine:
         self.queries, self.query, self.result_schema = reads.queries, reads.query, reads.result_schema
         self.plan_events, self.explain, self.propose = reads.plan_events, reads.explain, reads.propose
         self.read_results, self.delivered = reads.read_results, reads.delivered
+        self.has_results = reads.has_results
         self.dead_letters, self.status = reads.dead_letters, reads.status
 
     @classmethod

@@ -25,6 +25,9 @@ logger = logging.getLogger("ajoin.quarantine")
 
 STAGE_FAILED = "STAGE_FAILED"
 
+COULD_NOT_END = "an epoch could not end with it"
+"""How the reason of a suspension begins; what follows is what the failed task said."""
+
 
 def may_be_a_query(failure: Exception) -> bool:
     """A task that died. Outages pass, damage is repaired, and a lost tier or log is no query's fault."""
@@ -39,7 +42,7 @@ def decide(
     """The suspension of the culprits, to be recorded; None: no query is to blame. `run`: the epoch over a state,
     without committing it."""
     said = str(failure).strip().splitlines()
-    reason = f"an epoch could not end with it: {said[-1][:300] if said else type(failure).__name__}"
+    reason = f"{COULD_NOT_END}: {said[-1][:300] if said else type(failure).__name__}"
 
     def suspension(uids: Sequence[str]) -> BatchDecision:
         return coordinator.decide_batch([SuspendQuery(id_of(uid), reason) for uid in uids], now_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -102,6 +103,14 @@ class EngineReads:
             if stream in (None, name)
         ]
 
+    def has_results(self, id: str, after: Cursor | None = None, uid: str | None = None) -> bool:
+        """Would `read_results` find a batch, or refuse the cursor? Looks at no file."""
+        record = self._parts.coordinator.record(id, uid)
+        gone = self.state.expired.get(record.query.uid)
+        if after is not None and gone is not None and after < gone:
+            raise cursor_expired(id, after, gone)
+        return record.last is not None and (after is None or after < record.last)
+
     def read_results(
         self, id: str, after: Cursor | None = None, limit: int = 64, uid: str | None = None
     ) -> list[ResultBatch]:
@@ -155,11 +164,12 @@ class EngineReads:
         id: str | None = None,
         candidate: JoinQuery | None = None,
         format: str = "text",
-        shown: Callable[[RunningQuery], RunningQuery] | None = None,
+        shown: Callable[[RunningQuery], RunningQuery | None] | None = None,
     ) -> str:
         """A running query, a query that does not exist yet (how would it run?), or the whole plan.
 
-        `shown` says how the running queries appear in it.
+        `shown` says how a running query appears in it; None: it is only counted. Then the plan's version, which moves
+        with every query, is not told either.
         """
         state, uid = self.state, None
         plan, queries = state.plan, dict(state.running)
@@ -172,7 +182,9 @@ class EngineReads:
         figures = self._parts.planner.estimate(plan, queries)
         observed = self._parts.planner.observed()
         if shown is not None:
-            queries = {u: rq if u == "candidate#0" else shown(rq) for u, rq in queries.items()}
+            plan = replace(plan, version=0)
+            looked = ((u, rq if u == "candidate#0" else shown(rq)) for u, rq in queries.items())
+            queries = {u: rq for u, rq in looked if rq is not None}
         if uid is None:
             return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None

@@ -24,7 +24,7 @@ from runtime.execution.outage import as_outage
 from runtime.files import sync_directory, write_atomically
 from runtime.log.framing import frame, read_frame, read_frames
 
-FORMAT = 4
+FORMAT = 5
 
 
 class LogContents(NamedTuple):

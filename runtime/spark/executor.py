@@ -40,6 +40,15 @@ would take more of them than they give back. It needs 50 MB; a heap that begins 
 slowly filled with garbage, page by page, which looks like a leak and is of no use."""
 
 
+SECRET = "spark.authenticate.secret"
+PROTECTED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+"""On a cluster whose parts share a secret, they ask each other for it and encrypt what they send and spill."""
+
+
 class SparkExecutor:
     """Owns a Spark context. Start one per process with `start`."""
 
@@ -74,10 +83,14 @@ class SparkExecutor:
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         directory = local_dir or Path(tempfile.gettempdir())
         conf = SparkConf().setMaster(_repeating(master)).setAppName("ajoin")
-        conf.setAll(list((_settings(master, verbose, directory, ui) | (options or {})).items()))
+        given = options or {}
+        protected = PROTECTED if SECRET in given or master.startswith(("yarn", "k8s")) else {}
+        conf.setAll(list((_settings(master, verbose, directory, ui) | protected | given).items()))
+        # Everybody on this machine can read the command line that starts the JVM.
+        launching = SparkConf().setAll([(key, value) for key, value in conf.getAll() if key != SECRET])
         log = directory / "spark.log"
         try:
-            context = SparkContext(conf=conf, gateway=gateway(conf, None if verbose else log))
+            context = SparkContext(conf=conf, gateway=gateway(launching, None if verbose else log))
         except Exception as e:
             said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
             raise FailedPrecondition(

@@ -2,15 +2,16 @@
 
 For demonstrations and tests of what only a cluster has: executors in processes of their own with local directories of
 their own, workers that join, leave and die while the platform runs. Everything listens on loopback, on ports that the
-operating system chooses; processes are known by their id and stopped by it. Two things to know about Spark: an
-executor ends by itself when its worker is gone, and a worker that gets SIGPWR is *decommissioned*: it takes no new
-tasks, finishes the running ones, and leaves.
+operating system chooses, and lets in only who knows the cluster's secret (`options` has it for the driver). Processes
+are known by their id and stopped by it. Two things to know about Spark: an executor ends by itself when its worker is
+gone, and a worker that gets SIGPWR is *decommissioned*: it takes no new tasks, finishes the running ones, and leaves.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 
 from optimizer.errors import FailedPrecondition
+from runtime.files import write_atomically
+from runtime.spark.executor import PROTECTED, SECRET
 
 STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 REGISTERED = re.compile(r"Successfully registered with master")
@@ -93,7 +96,13 @@ class Standalone:
             "SPARK_MASTER_OPTS": "-Dspark.decommission.enabled=true -Dspark.worker.timeout=20",
             "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
         }
+        self.options = {SECRET: secrets.token_hex(32)}
+        """What a driver needs to be let in."""
+        self._properties = directory / "spark.properties"
+        lines = (PROTECTED | self.options).items()
+        write_atomically(self._properties, "".join(f"{k} {v}\n" for k, v in lines).encode(), mode=0o600)
         arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        arguments += ["--properties-file", str(self._properties)]
         self.master = Daemon("master", directory / "master", arguments, self._common)
         try:
             self.url = self.master.wait_for(STARTED)
@@ -118,6 +127,7 @@ class Standalone:
             "org.apache.spark.deploy.worker.Worker",
             *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
             *("--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(home / "work")),
+            *("--properties-file", str(self._properties)),
             self.url,
         ]
         worker = Daemon(name, home, arguments, self._common | {"SPARK_LOCAL_DIRS": str(home / "local")})

@@ -26,12 +26,16 @@ def batch(rows: int = ROWS) -> ResultBatch:
     return ResultBatch("q", LogCursor(4, 0), table)
 
 
+def pieces_of(given: ResultBatch, before: Cursor) -> list:
+    return list(results._pieces(given, before))
+
+
 def values(pieces) -> list[int]:
     return [v for p in pieces for v in pa.ipc.open_stream(p.arrow_ipc).read_all()["x"].to_pylist()]
 
 
 def test_pieces_are_the_batch_in_order():
-    pieces = results._pieces(batch(), BEFORE)
+    pieces = pieces_of(batch(), BEFORE)
     assert len(pieces) > 5 and values(pieces) == list(range(ROWS))
     assert sum(p.rows for p in pieces) == ROWS
     assert max(len(p.arrow_ipc) for p in pieces) < 3 * 1024
@@ -41,24 +45,24 @@ def test_pieces_are_the_batch_in_order():
 
 
 def test_every_piece_is_a_place_to_go_on_from():
-    pieces = results._pieces(batch(), BEFORE)
+    pieces = pieces_of(batch(), BEFORE)
     for i, piece in enumerate(pieces[:-1]):
-        rest = results._pieces(batch(), convert.cursor_from_pb(piece.cursor))
+        rest = pieces_of(batch(), convert.cursor_from_pb(piece.cursor))
         assert values(pieces[: i + 1]) + values(rest) == list(range(ROWS))
 
 
 def test_a_small_batch_is_one_piece():
-    (piece,) = results._pieces(batch(3), BEFORE)
+    (piece,) = pieces_of(batch(3), BEFORE)
     assert values([piece]) == [0, 1, 2] and convert.cursor_from_pb(piece.cursor) == Cursor(4, 0)
 
 
 @pytest.mark.parametrize(("rows", "offset"), [(0, 0), (5, 5)])
 def test_nothing_to_send_still_moves_the_cursor(rows, offset):
-    (piece,) = results._pieces(batch(rows), Cursor(3, 1, offset))
+    (piece,) = pieces_of(batch(rows), Cursor(3, 1, offset))
     assert piece.rows == 0 and convert.cursor_from_pb(piece.cursor) == Cursor(4, 0)
 
 
 def test_an_offset_beyond_the_batch_is_refused():
     with pytest.raises(InvalidRequest) as refused:
-        results._pieces(batch(5), Cursor(3, 1, 6))
+        pieces_of(batch(5), Cursor(3, 1, 6))
     assert refused.value.reason == "BAD_CURSOR"

@@ -10,6 +10,7 @@ import pytest
 import ajoin
 from ajoin import errors
 from ajoin.client.client import Client
+from ajoin.platform.tenancy import Quota
 from ajoin.service import Security, ServerThread, Tls
 from ajoin.service.access import LEAST
 from ajoin.service.security import OPEN, is_loopback
@@ -136,7 +137,8 @@ class Door:
 def door(tmp_path):
     file = tmp_path / "tokens.toml"
     operator = create_token(file, "operator", Role.admin)
-    with with_streams(tmp_path / "s", security=Security(tokens=TokenFile(file, 2)), token=operator) as world:
+    security = Security(tokens=TokenFile(file, Quota(queries=2)))
+    with with_streams(tmp_path / "s", security=security, token=operator) as world:
         made = Door(world, file)
         yield made
         made.close()

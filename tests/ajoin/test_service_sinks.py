@@ -1,11 +1,13 @@
-"""A dead broker and a wrong key beside a sink that works: the service says which sink is behind and why, and nobody
-else notices."""
+"""Sinks that cannot work are refused with their query, at once and without a trace; of one that dies later the service
+says which and why, and nobody else notices."""
 
 from __future__ import annotations
 
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,8 +16,13 @@ from typer.testing import CliRunner
 
 from ajoin.cli import app
 from ajoin.client.client import Client
+from ajoin.client.requests import Sink
+from ajoin.errors import AJoinError
+from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.tenancy import Scope
 from runtime.api import QueryState, SinkStatus
+from runtime.connectors import registry
+from runtime.connectors.base import ConnectorSpec
 from tests.ajoin.world import JOIN, World, running, with_streams
 from tests.faults.processes import until
 
@@ -47,6 +54,14 @@ def ajoin(world: World, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the broker had answered when the query was created, and died then."""
+    kafka = registry.SINKS["kafka"]
+    monkeypatch.setitem(registry.SINKS, "kafka", replace(kafka, reach=lambda sink: None))
+
+
+@pytest.mark.usefixtures("was_there")
 def test_a_dead_broker_is_named_and_holds_up_nothing(tmp_path: Path, dead_broker: str) -> None:
     out = tmp_path / "out"
     with with_streams(tmp_path / "state") as world:
@@ -81,15 +96,68 @@ def test_a_dead_broker_is_named_and_holds_up_nothing(tmp_path: Path, dead_broker
         assert written(tmp_path / "beside") == [1, 2, 3]
 
 
-def test_a_wrong_key_is_named_and_holds_up_nothing(tmp_path: Path, dead_broker: str) -> None:
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """Somebody who takes connections and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def refused(world: World, *sinks: Sink) -> AJoinError:
+    with pytest.raises(AJoinError) as failure:
+        world.client.create_query(JOIN, id="q", sinks=sinks)
+    assert list(world.client.queries()) == [] and world.client.status().sinks == 0, "nothing is left behind"
+    return failure.value
+
+
+def test_a_key_that_is_no_output_is_refused(tmp_path: Path, dead_broker: str) -> None:
     with with_streams(tmp_path / "state") as world:
-        wrong = ("kafka", {"bootstrap": dead_broker, "key": "nope"})
-        world.client.create_query(JOIN, id="q", sinks=[wrong, ("parquet", {"path": tmp_path / "out"})])
-        feed(world, 1)
-        feed(world, 2)
-        until(lambda: written(tmp_path / "out") == [1, 2], "the sink that works lacks rows")
-        until(lambda: failing(world.client) != [], "nobody says that the key is wrong")
-        assert "'nope', which is no output of the query" in failing(world.client)[0].error
+        said = refused(world, ("kafka", {"bootstrap": dead_broker, "key": "nope"}))
+        assert said.reason == "BAD_CONNECTOR_OPTION" and "'nope', which is no output of the query" in said.message
+        assert "usrID" in said.hint
+
+
+def test_a_broker_that_does_not_answer_is_refused_while_epochs_go_on(
+    tmp_path: Path, dead_broker: str, silent_broker: str
+) -> None:
+    with with_streams(tmp_path / "state") as world, ThreadPoolExecutor() as asking:
+        for broker in (dead_broker, silent_broker):
+            answer = asking.submit(refused, world, ("blackhole", {}), ("kafka", {"bootstrap": broker}))
+            key, before = 0, world.platform.epoch
+            while not answer.done():
+                feed(world, key := key + 1)
+            assert world.platform.epoch > before
+            said = answer.result()
+            assert said.reason == "KAFKA_UNAVAILABLE" and broker in said.message
+        world.client.create_query(JOIN, id="q")
+
+
+def test_many_queries_with_dead_brokers_take_seconds_together(tmp_path: Path, dead_broker: str) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        return (now := now + 4.0)
+
+    checks = SinkChecks((), clock)
+    reasons = []
+    for n in range(5):
+        spec = ConnectorSpec("kafka", (("bootstrap", dead_broker), ("topic", f"t{min(n, 3)}")))
+        with pytest.raises(AJoinError) as failure:
+            checks.check([spec], ["usrID"])
+        reasons.append(failure.value.reason)
+    assert reasons == ["KAFKA_UNAVAILABLE"] * 2 + ["SINKS_TOO_SLOW"] * 3
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with with_streams(tmp_path / "state") as world:
+        said = refused(world, ("parquet", {"path": tmp_path / "file" / "out"}))
+        assert said.reason == "BAD_CONNECTOR_OPTION" and "is no directory" in said.message
+        world.client.create_query(JOIN, id="ok", sinks=[("parquet", {"path": tmp_path / "made" / "later"})])
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_tenant_sees_its_own_sinks_only() -> None:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ajoin.cli import app
+from ajoin.platform.tenancy import Quota
 from ajoin.service.tokens import Caller, Role, TokenFile, create_token, digest, read_tokens
 from optimizer.errors import AJoinError
 
@@ -28,8 +29,8 @@ def test_a_created_token_is_found_and_only_its_hash_is_stored(tmp_path: Path) ->
     assert token.startswith("ajoin_") and len(token) > 40
     assert token not in file.read_text() and digest(token) in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert TokenFile(file).find(token) == Caller("etl", Role.write, "a", None)
-    assert TokenFile(file, 7).find(token) == Caller("etl", Role.write, "a", 7)
+    assert TokenFile(file).find(token) == Caller("etl", Role.write, "a")
+    assert TokenFile(file, Quota(7)).find(token) == Caller("etl", Role.write, "a", Quota(7))
     assert TokenFile(file).find(token + "x") is None
     made = json.loads(ajoin("token", "create", "--role", "admin", "--file", str(file), "--json"))
     assert TokenFile(file).find(made["token"]).role is Role.admin
@@ -44,7 +45,7 @@ def test_comments_and_quotas_survive_a_new_token(tmp_path: Path) -> None:
     file.write_text("# ours\n[tenant.a]\nmax_queries = 0\n")
     token = create_token(file, "x", Role.read, "a")
     assert file.read_text().startswith("# ours\n")
-    assert TokenFile(file).find(token) == Caller("x", Role.read, "a", 0)
+    assert TokenFile(file).find(token) == Caller("x", Role.read, "a", Quota(0))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_what_cannot_be_created(tmp_path: Path, arguments: tuple[str, ...], reas
         (f"[[token]]\nhash = '{HASH}'\nrole = 'admin'\ntenant = 'a'", "an admin has none"),
         (2 * f"[[token]]\nhash = '{HASH}'\nrole = 'read'\n", "another"),
         ("[tenant.a]\nmax_queries = -1", "max_queries"),
+        ("[tenant.a]\nmax_streams = true", "max_streams"),
         ("[tenant.a]\nmax = 1", "max_queries"),
         ("tenant = 1", "'tenant'"),
         ("= =", "TOML"),

@@ -13,6 +13,7 @@ from ajoin.client.client import Client
 from ajoin.platform.catalog import Limits
 from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
+from ajoin.service.limits import ServiceLimits
 from ajoin.service.security import OPEN, Security
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -66,6 +67,7 @@ def running(
     pace: Pace = QUICK,
     engine: EngineConfig | None = None,
     security: Security = OPEN,
+    wire: ServiceLimits | None = None,
     **connection: Any,
 ) -> Iterator[World]:
     """An empty platform; `connection`: how its client connects."""
@@ -73,7 +75,7 @@ def running(
     platform = Platform(opened, clock=wall_clock, pace=pace, limits=limits or Limits())
     with (
         platform,
-        ServerThread(platform, security=security) as server,
+        ServerThread(platform, security=security, limits=wire or ServiceLimits()) as server,
         Client(server.address, timeout=WAIT, **connection) as client,
     ):
         yield World(platform, client, server.address)

@@ -141,7 +141,7 @@ class Story:
 def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
     options = {"spark.executor.memory": "512m"} | options
     with Standalone(folder, workers=1) as cluster:
-        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options)
+        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
         try:
             rig = Rig(folder / "state", executor, exchange="value", partitions=4)
             rig.stream("A", k="BIGINT", x="BIGINT")

@@ -55,7 +55,7 @@ def main() -> None:
     folder, epochs = Path(sys.argv[1]), int(sys.argv[2])
     run = folder / f"run-{os.getpid()}"
     with Standalone(run, workers=2) as cluster:
-        options = {"spark.executor.memory": "512m"} | HERE
+        options = {"spark.executor.memory": "512m"} | HERE | cluster.options
         executor = Doomed.start(cluster.url, local_dir=run / "driver", options=options)
         try:
             rig = Rig(folder / "state", executor, exchange="value", partitions=4)

@@ -183,7 +183,7 @@ def test_odd_values_and_names(broker, names):
     (t,) = (t for t in broker.admin().list_topics() if t.startswith(f"ajoin.__q_1-{id.rpartition('-')[2]}-"))
     (m,) = broker.messages(t)
     assert json.loads(m.value) == {"window_start": 1000, "window_end": 2000, "a.n": 1, "x": None}
-    with pytest.raises(FailedPrecondition, match="'nope', which is no output"):
+    with pytest.raises(InvalidRequest, match="'nope', which is no output"):
         sink(broker, key="nope").write(id, 1, rows(1))
     with pytest.raises(InvalidRequest, match="needs format=json"):
         sink(broker, key="x", format="arrow")

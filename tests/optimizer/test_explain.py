@@ -171,6 +171,7 @@ def test_the_json_shape_of_a_plan() -> None:
         "on": ["V.vID = W.vID"],
         "indexes": [["W.usrID"]],
         "queries": ["q1", "q2"],
+        "others": 0,
         "bits": [0, 1],
         "sinks": ["q1"],
         "selections": {},
@@ -185,10 +186,34 @@ def test_the_json_shape_of_a_query_can_be_forced_again() -> None:
     plan = deployed(q1(), q2())
     document = json.loads(explain_query(plan, PAPER, "q2", "json", cost=(2.0, 1.0)))
     assert tree_from_order(q2(), document["order"], document["group"]) == plan.by_uid["q2"].root
-    assert document["shares"] == [{"node": plan.by_uid["q1"].root.name, "text": "(V ⋈ W)", "with": ["q1"]}]
+    assert document["shares"] == [{"node": plan.by_uid["q1"].root.name, "text": "(V ⋈ W)", "with": ["q1"], "others": 0}]
     assert document["selections"]["W"] == "W.duration < 10"
     assert document["cost"] == {"alone": 2.0, "shared": 1.0}
     assert len(document["nodes"]) == 5
+
+
+def test_queries_that_are_not_given_are_only_counted() -> None:
+    plan = deployed(q1(), q2(), q3())
+    seen = {"q2": PAPER["q2"]}
+    figures = {node.name: 7.0 for node in [*plan.nodes, *plan.sources]}
+    document = json.loads(explain_query(plan, seen, "q2", "json", observed=figures, estimated=figures, cost=(9.0, 1.0)))
+    assert document["cost"] == {"alone": 9.0, "shared": None}
+    assert [(s["with"], s["others"]) for s in document["shares"]] == [([], 1), ([], 1)]
+    nodes = {n["text"]: n for n in document["nodes"]}
+    assert nodes["W"]["indexes"] == [["W.vID"]], "the index on usrID is another's"
+    assert {n["text"]: n["others"] for n in document["nodes"]} == {
+        "V": 1,
+        "W": 2,
+        "C": 1,
+        "(V ⋈ W)": 1,
+        "(C ⋈ (V ⋈ W))": 0,
+    }
+    assert {n["text"] for n in document["nodes"] if n["observed"] is not None} == {"(C ⋈ (V ⋈ W))"}
+    for format in ("text", "json", "dot"):
+        told = explain_query(plan, seen, "q2", format)
+        assert not [secret for secret in ("q1", "q3", "ENG", "GER", "EU") if secret in told]
+    assert "(V ⋈ W) with 1 of others" in explain_query(plan, seen, "q2")
+    assert "[q2 and 2 of others · bit 1]  shared by 3" in explain_query(plan, seen, "q2")
 
 
 # -- DOT -------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from runtime.connectors.kafka.connection import (
     explain,
     failures,
     library,
+    new_consumer,
     parse_connection,
 )
 from runtime.connectors.kafka.encode import Message, digest, encode_arrow, encode_json
@@ -56,6 +57,9 @@ OPTIONS = (
     Option("max_message_bytes", "largest message; the topic must allow it (default 900000)"),
     Option("timeout_ms", "how long an epoch may wait for the brokers (default 30000)"),
 )
+
+PROBE_MS = 3_000
+"""How long brokers may take to answer when a query is created."""
 
 _TAIL = 64
 _TAIL_LIMIT = 65_536
@@ -96,6 +100,21 @@ class KafkaSink:
         self._owner = ""
         self._written: Written = set()
 
+    def check(self, columns: Sequence[str]) -> None:
+        key = self._config.key
+        if key and key not in columns:
+            raise bad_option(
+                f"option key of connector kafka is {key!r}, which is no output of the query",
+                "outputs are: " + ", ".join(columns),
+            )
+
+    def reach(self) -> None:
+        """Do the brokers let us in within `PROBE_MS`? A new client: an idle one might not know that they left."""
+        try:
+            new_consumer(self._config.connection, PROBE_MS).close()
+        except failures() as failure:
+            raise explain(failure, self._config.connection) from None
+
     def write(self, query_id: str, epoch: int, table: pa.Table) -> None:
         if table.num_rows == 0:
             return
@@ -128,12 +147,7 @@ class KafkaSink:
 
     def _encode(self, table: pa.Table) -> list[Message]:
         c = self._config
-        if c.key and c.key not in table.column_names:
-            raise FailedPrecondition(
-                f"option key of connector kafka is {c.key!r}, which is no output of the query",
-                reason="BAD_CONNECTOR_OPTION",
-                hint="outputs are: " + ", ".join(table.column_names),
-            )
+        self.check(table.column_names)
         messages = encode_json(table, c.key) if c.format == "json" else encode_arrow(table, c.max_bytes)
         largest = max(len(value) for _, value in messages)
         if largest > c.max_bytes:
