@@ -84,13 +84,13 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         log = Log(directory / "log")
         undo.callback(log.close)
         contents = durability.recover(log)
-        state = State.from_json(contents.snapshot) if contents.snapshot is not None else State()
+        state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = _planner(config)
         coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
         results = durability.results
-        exchange = EXCHANGES[config.exchange](executor, durability.buckets, results.directory)
+        exchange = EXCHANGES[config.exchange](executor, durability.buckets(state.platform), results.directory)
         undo.callback(exchange.close)
         deliveries = Deliveries(
             ProgressFile(directory / "log" / DELIVERED, durability.save_progress),

@@ -114,6 +114,7 @@ def _notes(log: LogReport) -> tuple[str, ...]:
             f"log-{log.number}.jsonl ends in {log.torn} bytes of a record that was never acknowledged; "
             "the next start cuts them off"
         )
+    notes += [f"log/{name} is no file of the platform and is left alone" for name in log.foreign]
     if log.state.planned is not None:
         notes.append(f"epoch {log.state.planned.epoch} is planned and not committed; the next start runs it")
     return tuple(notes)
@@ -126,9 +127,9 @@ def _buckets(directory: Path, s: State) -> Iterator[Problem]:
     folder = directory / "buckets"
     for ref in s.sources.values():
         for name in sorted(ref.files):
-            yield from _bucket(folder / name, read_again(s, ref))
+            yield from _bucket(folder / name, s.platform, read_again(s, ref))
     for joined in s.joined.values():
-        yield from _bucket(folder / joined.file, MADE_AGAIN)
+        yield from _bucket(folder / joined.file, s.platform, MADE_AGAIN)
 
 
 def read_again(s: State, ref: SourceRef) -> str:
@@ -139,9 +140,9 @@ def read_again(s: State, ref: SourceRef) -> str:
     )
 
 
-def _bucket(path: Path, consequence: str) -> Iterator[Problem]:
+def _bucket(path: Path, platform: str, consequence: str) -> Iterator[Problem]:
     try:
-        verify_bucket(path)
+        verify_bucket(path, platform)
     except AJoinError as e:
         yield Problem(f"buckets/{path.name}", e.reason, e.message, consequence)
 

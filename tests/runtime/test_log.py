@@ -19,6 +19,7 @@ RECORDS = [{"n": 1, "text": "line\nbreak"}, {"n": 2, "text": "ü"}, {"n": 3, "va
 
 def filled(directory, records=RECORDS):
     log = Log(directory)
+    log.read()
     for record in records:
         log.append(record)
     log.close()
@@ -80,6 +81,7 @@ def test_a_snapshot_begins_a_new_log(tmp_path):
 @pytest.mark.parametrize("spoil", [lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:12] + b"?" + raw[13:]])
 def test_a_damaged_snapshot_is_refused(tmp_path, spoil):
     log = Log(tmp_path)
+    log.read()
     log.snapshot({"state": 1})
     path = tmp_path / "snapshot-1.json"
     path.write_bytes(spoil(path.read_bytes()))

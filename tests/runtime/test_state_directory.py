@@ -113,7 +113,7 @@ def test_gc_removes_exactly_the_debris(rig):
         "buckets/.b7.1.tmp": "half written",
         "results/e9-0.segment": "no committed epoch lists it",
         "log/snapshot.tmp": "half written",
-        "log/log-99999.jsonl": "replaced by a newer snapshot",
+        "log/log-0.jsonl": "replaced by a newer snapshot",
         f"sources/{spare.name}/push/0000000000.jsonl": "of a stream that was deleted",
     }
     for name in debris:
