@@ -28,6 +28,7 @@ from runtime.api import ScaleTo, SuspendQuery
 from runtime.buckets.refs import BucketRef
 from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
+from runtime.control.expiry import lost_results
 from runtime.control.planner import Planner
 from runtime.control.state import State
 from runtime.crashpoints import reach
@@ -138,6 +139,8 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     _suspend(parts)
     epochs.expire()  # the configured retention may be shorter than before
     parts.durability.keep_only(coordinator.state, parts.sources.folders())
+    for loss in lost_results(coordinator.state.queries, parts.results.missing(coordinator.state.segments)):
+        logger.warning("%s; its readers are told RESULTS_DAMAGED and can go on after them", loss)
     reach("recover.cleaned")
     parts.deliveries.announce(coordinator.state)
     reach("recover.delivered")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, InternalError, NotFound
+from runtime.connectors.push import batches_in
 from runtime.control.fold import handle
 from runtime.control.state import State
 from runtime.engine.sources import folder_of
@@ -115,7 +116,7 @@ def _understood(name: str, line: int, read: Callable[[], T]) -> T:
 def pushed_batches(directory: Path, stream: str) -> dict[int, Path]:
     """What a source of kind push keeps, by number."""
     folder = directory / "sources" / folder_of(stream) / "push"
-    return {int(p.name.split(".")[0]): p for p in _children(folder) if p.name[0].isdigit()}
+    return batches_in(folder) if folder.is_dir() else {}
 
 
 def debris(directory: Path, state: State) -> list[Debris]:

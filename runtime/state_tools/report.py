@@ -76,8 +76,8 @@ class PlannedReport:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`tier`: the durable tier that the directory caches; files that are missing here are there. `platform`: the id that
-    every file of this state carries. `foreign`: files in the log folder that are not the platform's."""
+    """`tier`: the durable tier that the directory caches; files that are missing here are there. `platform`: the id
+    that every file of this state carries. `foreign`: files in the log folder that are not the platform's."""
 
     directory: str
     running: bool

@@ -1,5 +1,5 @@
-"""Whole files in the wrong place: exchanged, copied from another time or another state directory. Each is noticed, named
-by `verify`, and rows stay what they are."""
+"""Whole files in the wrong place: exchanged, or copied from another state directory. Each is noticed and named, and rows
+stay what they are."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_file_under_another_name_is_not_opened(tmp_path):
     bucket_file.write(tmp_path / "b1.bucket", "p", {}, {})
     shutil.copy(tmp_path / "b1.bucket", tmp_path / "b2.bucket")
     bucket_file.verify(tmp_path / "b1.bucket", "p")
-    for name, platform, said in (("b2", "p", r"another file of this platform, b1\.bucket"), ("b1", "q", "another platf")):
+    for name, platform, said in (("b2", "p", "another file of this platform, b1"), ("b1", "q", "of another platform")):
         for look in (bucket_file.read, bucket_file.verify):
             with pytest.raises(InternalError, match=said) as caught:
                 look(tmp_path / f"{name}.bucket", platform)
