@@ -137,9 +137,7 @@ def _prefetch(mapped: mmap.mmap, at: int, length: int) -> None:
     mapped.madvise(mmap.MADV_WILLNEED, first, at + length - first)
 
 
-def parse(
-    name: str, platform: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None
-) -> BucketFile:
+def parse(name: str, platform: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None) -> BucketFile:
     """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `prefetch` is told
     (place, length) of what is going to be read."""
     meta, places = _directory(name, platform, len(data), lambda at, length: bytes(data[at : at + length]))

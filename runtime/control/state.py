@@ -109,8 +109,8 @@ Counts = Mapping[str, Mapping[int, WindowCount]]
 
 @dataclass(frozen=True)
 class State:
-    """`platform`: a random id, chosen when the state was new, which every file of it carries: a file of another platform
-    is not mistaken for one of this.
+    """`platform`: a random id, chosen when the state was new, which every file of it carries: a file of another
+    platform is not mistaken for one of this.
 
     `slots[version][group]`: slot tables of all plan versions that open buckets refer to.
 

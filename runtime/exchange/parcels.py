@@ -136,9 +136,7 @@ _OPEN: BoundedCache[tuple[str, int, str], BucketFile] = BoundedCache(_KEPT_OPEN)
 """Open buckets of this process: Spark forgets between two stages what a worker has read of a broadcast."""
 
 
-def _arrived(
-    store: str, platform: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]
-) -> ParcelStore:
+def _arrived(store: str, platform: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> ParcelStore:
     """A stage has arrived in this process. What was open and belongs to a withdrawn parcel can be let go."""
     if parcels:
         _OPEN.keep(lambda at: at[0] == store and at[1] in parcels)

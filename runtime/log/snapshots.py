@@ -127,4 +127,3 @@ def _end(directory: Path, snapshot: Snapshot) -> int:
         for framed in read_frames(path.name, path.read_bytes(), after=end):
             end = framed.checksum
     return end
-

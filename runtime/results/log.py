@@ -252,8 +252,8 @@ def damaged(epoch: int, segment: Segment, what: str, number: int | None = None, 
     """A whole segment, the `number`th of its epoch."""
     after = f"epoch {epoch}" if number is None else f"the cursor {epoch}:{BEYOND + (number + 1) * SPAN - 1}"
     return InternalError(
-        f"result segment {segment.file} {what}: the rows{of or ' of all queries'} in it ({segment.rows} of all) of epoch "
-        f"{epoch} cannot be read",
+        f"result segment {segment.file} {what}: the rows{of or ' of all queries'} in it ({segment.rows} of all) of "
+        f"epoch {epoch} cannot be read",
         reason="RESULTS_DAMAGED",
         hint=f"{_COPY}, or read on after {after}",
     )

@@ -170,7 +170,7 @@ def test_a_damaged_ledger_is_named_and_never_becomes_dead_letters(data):
             with pytest.raises(InternalError) as caught:
                 act(source)
             assert caught.value.reason == "SOURCE_DAMAGED"
-            assert str(ledger) in caught.value.message and "create it again" in str(caught.value)
+            assert str(ledger) in caught.value.message and "from a copy" in str(caught.value)
         assert ledger.read_bytes() == spoiled, "it stays for whoever repairs it"
     ledger.write_bytes(raw)
     assert numbers(open_source(data), 0, 3) == [0, 1, 2]

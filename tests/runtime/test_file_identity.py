@@ -1,5 +1,5 @@
-"""Whole files in the wrong place: exchanged, or copied from another state directory. Each is noticed and named, and rows
-stay what they are."""
+"""Whole files in the wrong place: exchanged, or copied from another state directory. Each is noticed and named, and
+rows stay what they are."""
 
 from __future__ import annotations
 
