@@ -138,8 +138,8 @@ def source_damaged(path: Path, what: str) -> InternalError:
     return InternalError(
         f"{path} is damaged: {what}",
         reason="SOURCE_DAMAGED",
-        hint="put the file back from a copy of the state directory and start again; without it nobody knows what was read "
-        "already, and only an empty state directory is left",
+        hint="put the file back from a copy of the state directory and start again; without it nobody knows what was "
+        "read already, and only an empty state directory is left",
     )
 
 
