@@ -32,7 +32,7 @@ from ajoin.platform.catalog import column_type
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
 from optimizer.model.types import Column, StreamSchema
-from runtime.api import Control, CreateQuery, DeleteQuery, EpochReport, QueryInfo, StreamInfo
+from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, EpochReport, QueryInfo, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
@@ -142,8 +142,13 @@ class LocalEngine:
 
     def rows(self, id: str) -> list[dict[str, Any]]:
         """All rows delivered so far, in order; times are milliseconds since 1970; EMIT FACTORIZED is expanded."""
-        batches = (b.rows for b in self.engine.read_results(id, None, 1 << 30))
-        return [row for batch in batches for row in _milliseconds(expand(batch)).to_pylist()]
+        rows: list[dict[str, Any]] = []
+        after: Cursor | None = None
+        while batches := self.engine.read_results(id, after, 1 << 30):
+            for batch in batches:
+                rows += _milliseconds(expand(batch.rows)).to_pylist()
+            after = batches[-1].cursor
+        return rows
 
 
 def _milliseconds(table: pa.Table) -> pa.Table:

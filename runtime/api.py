@@ -184,6 +184,10 @@ class Cursor:
     sequence: int
 
 
+LAST_SEQUENCE = (1 << 63) - 1
+"""Behind every batch of an epoch."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResultBatch:
     """Rows of one query: window_start and window_end (timestamp[ms]) first, then the query's outputs."""

@@ -107,7 +107,7 @@ def _show(r: StateReport) -> None:
         out.print(f"[yellow]{RUNNING}, and what its epoch has written so far counts as debris[/]", soft_wrap=True)
     waits = "" if r.executed_version == r.plan_version else f", the last epoch ran with {r.executed_version}"
     facts = {
-        "directory": f"{r.directory} (format {r.format})",
+        "directory": f"{r.directory} (format {r.format}, platform {r.platform})",
         "durable tier": r.tier or "none: the directory is all there is",
         "epoch": f"{r.epoch:,}",
         "planned": _planned(r),
@@ -118,6 +118,8 @@ def _show(r: StateReport) -> None:
         "dead letters": f"{r.dead_letters:,} remembered",
         "debris": f"{len(r.debris):,} files, {size(sum(d.bytes for d in r.debris))}" if r.debris else "none",
     }
+    if r.foreign:
+        facts["foreign"] = f"{', '.join(r.foreign)}: no files of the platform, left alone"
     for label, value in facts.items():
         out.print(f"[dim]{label + ':':<14}[/]{escape(value)}", soft_wrap=True)
     _table(

@@ -9,8 +9,15 @@ deleted. The same bytes can also travel (`pack`, `parse`): see runtime.exchange.
 
 A file that is not what its writer wrote is never used: the checksum in front covers length and header, the header has
 one per array, which is checked when the array is first looked at (runtime.buckets.checked), and the file must be
-exactly as long as its header says. Only the padding may change unnoticed; nobody reads it. What is wrong is raised as
-BUCKET_MISSING or BUCKET_DAMAGED with the file's name, and runtime.engine.repair takes it from there.
+exactly as long as its header says. Only the padding may change unnoticed; nobody reads it.
+
+A whole file in the wrong place is never used either: the header names the file and the platform it belongs to (the
+random id of the state, `State.platform`), and both are compared with what the reader asked for. File names are unique
+for ever within a platform, so this finds every exchange of two files and every copy from another state directory. The
+cost is some sixty bytes a file.
+
+What is wrong is raised as BUCKET_MISSING or BUCKET_DAMAGED with the file's name, and runtime.engine.repair takes it
+from there.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from runtime.buckets.checked import Checked, Checksum, Placed, checksum, damaged
 from runtime.crashpoints import reach
 from runtime.files import write_atomically
 
-MAGIC = b"AJBUCK03"
+MAGIC = b"AJBUCK04"
 _PREFIX = 24
 _ALIGN = 64
 _CHUNK = 1 << 20
@@ -62,16 +69,16 @@ class Buckets(Protocol):
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int: ...
 
 
-def pack(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """What `write` would put into a file."""
+def pack(name: str, platform: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """What `write` would put into a file of that name."""
     out = io.BytesIO()
-    _lay_out(out, meta, arrays)
+    _lay_out(out, name, platform, meta, arrays)
     return out.getvalue()
 
 
-def write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
+def write(path: Path, platform: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
     """Write atomically; returns the number of bytes."""
-    return put(path, lambda out: _lay_out(out, meta, arrays))
+    return put(path, lambda out: _lay_out(out, path.name, platform, meta, arrays))
 
 
 def put(path: Path, content: bytes | Callable[[BinaryIO], object]) -> int:
@@ -82,17 +89,20 @@ def put(path: Path, content: bytes | Callable[[BinaryIO], object]) -> int:
     return size
 
 
-def _lay_out(out: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
+def _lay_out(
+    out: BinaryIO, name: str, platform: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> int:
     directory: list[tuple[str, str, list[int], int, int]] = []
     buffers: list[memoryview | bytes] = []
     at = 0
-    for name, array in arrays.items():
+    for key, array in arrays.items():
         at = _aligned(at)
         data = np.ascontiguousarray(array).data if array.size else b""
-        directory.append((name, array.dtype.str, list(array.shape), at, checksum(data)))
+        directory.append((key, array.dtype.str, list(array.shape), at, checksum(data)))
         buffers.append(data)
         at += array.nbytes
-    header = json.dumps({"meta": meta, "arrays": directory}, separators=(",", ":")).encode()
+    described = {"name": name, "platform": platform, "meta": meta, "arrays": directory}
+    header = json.dumps(described, separators=(",", ":")).encode()
     base = _aligned(_PREFIX + len(header))
     length = len(header).to_bytes(8, "little")
     out.write(MAGIC + length + checksum(length + header).to_bytes(8, "little") + header)
@@ -106,16 +116,18 @@ def _aligned(at: int) -> int:
     return -(-at // _ALIGN) * _ALIGN
 
 
-def read(path: Path) -> BucketFile:
+def read(path: Path, platform: str, name: str | None = None) -> BucketFile:
+    """The bucket file of that name and platform. `name`: if it lies under another one for now."""
+    name = name or path.name
     try:
         with open(path, "rb") as f:
             if not os.fstat(f.fileno()).st_size:
-                raise damaged(path.name, "it is empty")
+                raise damaged(name, "it is empty")
             mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as e:
-        raise unreadable(path.name, e) from e
+        raise unreadable(name, e) from e
     mapped.madvise(mmap.MADV_RANDOM)
-    return parse(path.name, memoryview(mapped), lambda at, length: _prefetch(mapped, at, length))
+    return parse(name, platform, memoryview(mapped), lambda at, length: _prefetch(mapped, at, length))
 
 
 def _prefetch(mapped: mmap.mmap, at: int, length: int) -> None:
@@ -125,15 +137,15 @@ def _prefetch(mapped: mmap.mmap, at: int, length: int) -> None:
     mapped.madvise(mmap.MADV_WILLNEED, first, at + length - first)
 
 
-def parse(name: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None) -> BucketFile:
+def parse(name: str, platform: str, data: memoryview, prefetch: Callable[[int, int], None] | None = None) -> BucketFile:
     """The bucket in a buffer that lives as long as the bucket; nothing but the header is copied. `prefetch` is told
     (place, length) of what is going to be read."""
-    meta, places = _directory(name, len(data), lambda at, length: bytes(data[at : at + length]))
+    meta, places = _directory(name, platform, len(data), lambda at, length: bytes(data[at : at + length]))
     return BucketFile(name, meta, Checked(name, data, places, prefetch))
 
 
-def verify(path: Path) -> None:
-    """Read the whole file and raise BUCKET_MISSING or BUCKET_DAMAGED if it is not what was written.
+def verify(path: Path, platform: str) -> None:
+    """Read the whole file and raise BUCKET_MISSING or BUCKET_DAMAGED if it is not what was written under this name.
 
     By ordinary reads and not through a mapping: there a disk that cannot read would end the process with a signal.
     """
@@ -144,7 +156,7 @@ def verify(path: Path) -> None:
                 f.seek(at)
                 return f.read(length)
 
-            _, places = _directory(path.name, os.fstat(f.fileno()).st_size, take)
+            _, places = _directory(path.name, platform, os.fstat(f.fileno()).st_size, take)
             for name, place in places.items():
                 actual, left = Checksum(), place.nbytes
                 f.seek(place.at)
@@ -157,7 +169,9 @@ def verify(path: Path) -> None:
         raise unreadable(path.name, e) from e
 
 
-def _directory(name: str, size: int, take: Callable[[int, int], bytes]) -> tuple[Mapping[str, Any], dict[str, Placed]]:
+def _directory(
+    name: str, platform: str, size: int, take: Callable[[int, int], bytes]
+) -> tuple[Mapping[str, Any], dict[str, Placed]]:
     """The header: what the writer said, and where the arrays are. `take` reads (place, length) of the `size` bytes."""
     prefix = take(0, _PREFIX)
     if prefix[:8] != MAGIC:
@@ -175,11 +189,15 @@ def _directory(name: str, size: int, take: Callable[[int, int], bytes]) -> tuple
         for key, dtype, shape, offset, digest in header["arrays"]:
             place = places[key] = Placed(np.dtype(dtype), tuple(shape), base + offset, digest)
             end = max(end, place.at + place.nbytes)
-        meta = header["meta"]
+        meta, is_name, is_platform = header["meta"], header["name"], header["platform"]
     except (ValueError, TypeError, KeyError) as e:
         raise damaged(name, f"its header cannot be understood: {e}") from e
     if end != size:
         raise damaged(name, f"it has {size} bytes instead of {end}")
+    if is_platform != platform:
+        raise damaged(name, f"it is the file {is_name} of another platform ({is_platform}, this one is {platform})")
+    if is_name != name:
+        raise damaged(name, f"it is another file of this platform, {is_name}")
     return meta, places
 
 

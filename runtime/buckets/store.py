@@ -37,15 +37,19 @@ class Opened(NamedTuple):
 
 
 class BucketStore:
-    """A directory of bucket files with a small cache of open ones. Picklable: it travels as its path.
+    """A directory of bucket files with a small cache of open ones. Picklable: it travels as its path and platform.
+
+    `platform`: whose files these are; a file of another one is damaged.
 
     An open file costs file handles and what readers derived from it, which is less than the file. So the cache is
     bounded in both, files (`cached`) and their bytes (`cached_bytes`, by default an eighth of the usable memory): state
     may be larger than memory, and then costs opening old buckets again.
     """
 
-    def __init__(self, directory: Path, cached: int = 4096, cached_bytes: int | None = None) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, platform: str = "", cached: int = 4096, cached_bytes: int | None = None
+    ) -> None:
+        self.directory, self.platform = directory, platform
         self._prefix = f"{directory}{os.sep}"
         most = min(cached, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)  # a mapping holds its file open
         most_bytes = usable() // 8 if cached_bytes is None else cached_bytes
@@ -53,10 +57,10 @@ class BucketStore:
         self._opened = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shared_store, (str(self.directory),)
+        return _shared_store, (str(self.directory), self.platform)
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-        size = write(self.directory / name, meta, arrays)
+        size = write(self.directory / name, self.platform, meta, arrays)
         self._open.drop(name)  # a second attempt replaces the first one's file
         return size
 
@@ -67,7 +71,7 @@ class BucketStore:
         cached = self._open.get(name)
         if cached is not None and cached.identity == now:
             return cached.file
-        file = read(self.directory / name)
+        file = read(self.directory / name, self.platform)
         self._open.put(name, Opened(now, file))
         self._opened += 1
         if self._opened > _SWEEP_AFTER + len(self._open) // 2:
@@ -85,7 +89,7 @@ class BucketStore:
         return not os.path.exists(f"{self._prefix}{name}")
 
     def verify(self, name: str) -> None:
-        verify(self.directory / name)
+        verify(self.directory / name, self.platform)
 
     def refetch(self, name: str) -> bool:
         """Bring a damaged or missing file back from a second place; a plain directory has none."""
@@ -111,9 +115,9 @@ class BucketStore:
         self._open.clear()
 
 
-_STORES: BoundedCache[str, BucketStore] = BoundedCache(16)
+_STORES: BoundedCache[tuple[str, str], BucketStore] = BoundedCache(16)
 
 
-def _shared_store(directory: str) -> BucketStore:
+def _shared_store(directory: str, platform: str) -> BucketStore:
     """One store per directory and process, so that tasks of one worker share open files."""
-    return _STORES.get_or_make(directory, lambda: BucketStore(Path(directory)))
+    return _STORES.get_or_make((directory, platform), lambda: BucketStore(Path(directory), platform))

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from optimizer.errors import InvalidRequest
+from optimizer.errors import InternalError, InvalidRequest
 from optimizer.model.types import StreamSchema
 
 Offset = Any
@@ -121,11 +121,26 @@ class Source(Protocol):
         stands."""
         return
 
+    def begin(self, offset: Offset) -> None:
+        """The stream stands at `offset`, says the log. Called once, before anything but `mirror`: a source that keeps
+        something in its directory can see here whether it still has what it once gave out."""
+        return
+
     def pushable(self, stream: str) -> Pushable:
         """Where rows for this stream can be handed over; InvalidRequest if it fetches its tuples itself."""
         raise InvalidRequest(
             f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
         )
+
+
+def source_damaged(path: Path, what: str) -> InternalError:
+    """What a source keeps in the state directory is not what it wrote there."""
+    return InternalError(
+        f"{path} is damaged: {what}",
+        reason="SOURCE_DAMAGED",
+        hint="put the file back from a copy of the state directory and start again; without it nobody knows what was "
+        "read already, and only an empty state directory is left",
+    )
 
 
 class Pushable(Protocol):

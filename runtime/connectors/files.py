@@ -12,23 +12,29 @@ means the same files for ever; files that were in the ledger but in no committed
 are simply the next ones. A half-written last line is cut off on opening: no offset can include it. The ledger
 also holds each file's size: a file that changed since is refused (a dead letter), because reading it again
 would bring other tuples than before.
+
+Lines have checksums like those of the log (runtime.log.framing), in a chain that begins with the name of the source's
+folder: a changed line, a lost one, or another stream's ledger in this place is SOURCE_DAMAGED, never a wrong file or
+a dead letter.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import json
 import logging
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from optimizer.errors import InternalError
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, source_damaged
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
 from runtime.files import sync_directory, write_atomically
+from runtime.log.framing import checksum_of, frame, read_frames
 
 OPTIONS = (
     Option("path", "a directory on the machine that runs the platform", required=True),
@@ -41,6 +47,7 @@ OPTIONS = (
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1000
+LEDGER = "files.ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +94,20 @@ class FilesSource(Source):
 
     def __init__(self, config: FilesConfig, state_dir: Path) -> None:
         self._config = config
-        self._ledger = _Ledger(state_dir / "files.ledger")
+        self._ledger = Ledger(state_dir / LEDGER)
         self._left = 0
 
     def mirror(self, to: Mirror, offset: Offset) -> None:
         self._ledger.mirror(to)
 
+    def begin(self, offset: Offset) -> None:
+        self._ledger.check(int(offset))
+
     def initial(self) -> Offset:
         return 0
 
     def latest(self, start: Offset, now_ms: int) -> Offset:
+        self._ledger.check(int(start))
         wanted = int(start) + self._config.max_files
         missing = wanted - len(self._ledger.entries)
         if missing > 0:
@@ -110,6 +121,7 @@ class FilesSource(Source):
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         c = self._config
+        self._ledger.check(int(end))
         return [
             FileRead(str(c.directory / name), name, size, c.format or format_of(name), c.delimiter)
             for name, size in self._ledger.entries[int(start) : int(end)]
@@ -143,60 +155,91 @@ class FilesSource(Source):
         return status.st_size if settled else 0
 
 
-class _Ledger:
+def check_ledger(path: Path, length: int) -> None:
+    """SOURCE_DAMAGED if this ledger is, or lists fewer files. Changes nothing."""
+    Ledger(path, repair=False).check(length)
+
+
+class Ledger:
     """Lines [name, size], each written and synced before `append` returns. A mirror has them in objects of `_CHUNK`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, repair: bool = True) -> None:
+        """`repair`: cut off a half-written last line."""
         self._path = path
+        self._mirror: Mirror | None = None
+        self._damage: InternalError | None = None
+        raw = path.read_bytes() if path.exists() else b""
+        try:
+            whole = self._read(raw)
+        except InternalError as damage:  # a mirror may know better
+            self._damage = damage
+        else:
+            if repair and whole < len(raw):
+                os.truncate(path, whole)
+
+    def check(self, length: int) -> None:
+        """SOURCE_DAMAGED if it is, or if it does not hold as many files as were once given out."""
+        if self._damage is not None:
+            raise self._damage
+        if length > len(self.entries):
+            raise source_damaged(self._path, f"it lists {len(self.entries)} files, and {length} were read already")
+
+    def _read(self, raw: bytes) -> int:
+        """Take these lines for all there are; answers how many bytes are whole."""
         self.entries: list[tuple[str, int]] = []
         self.names: set[str] = set()
-        self._mirror: Mirror | None = None
-        if path.exists():
-            raw = path.read_bytes()
-            whole = raw[: raw.rfind(b"\n") + 1]
-            for line in whole.splitlines():
-                name, size = json.loads(line)
-                self._remember(name, size)
-            if len(whole) < len(raw):
-                os.truncate(path, len(whole))
+        self._lines: list[bytes] = []
+        self._checksum, start = zlib.crc32(self._path.parent.name.encode()), 0
+        try:
+            for (name, size), end, checksum in read_frames("it", raw, after=self._checksum, torn=True):
+                self._remember(name, size, raw[start:end], checksum)
+                start = end
+        except InternalError as damage:
+            raise source_damaged(self._path, damage.message) from damage
+        return start
 
     def mirror(self, to: Mirror) -> None:
         theirs = b"".join(to.get(name) for name in to.names())
         if not theirs:
-            self._put(to, 0, self.entries)
-        elif theirs != _lines(self.entries):
+            self.check(0)
+            self._put(to, 0, self._lines)
+        elif self._damage is not None or theirs != b"".join(self._lines):
+            self._read(theirs)
             write_atomically(self._path, theirs, sync=True, point="file.written")
-            self.entries, self.names = [], set()
-            for line in theirs.splitlines():
-                self._remember(*json.loads(line))
+            self._damage = None
         self._mirror = to
 
-    def _put(self, to: Mirror, known: int, entries: Sequence[tuple[str, int]]) -> None:
-        for at in range(known // _CHUNK * _CHUNK, len(entries), _CHUNK):
-            to.put(f"ledger-{at // _CHUNK:08d}", _lines(entries[at : at + _CHUNK]))
+    def _put(self, to: Mirror, known: int, lines: Sequence[bytes]) -> None:
+        for at in range(known // _CHUNK * _CHUNK, len(lines), _CHUNK):
+            to.put(f"ledger-{at // _CHUNK:08d}", b"".join(lines[at : at + _CHUNK]))
 
     def append(self, files: Sequence[tuple[str, int]]) -> None:
         if not files:
             return
+        framed: list[tuple[str, int, bytes, int]] = []
+        checksum = self._checksum
+        for name, size in files:
+            line = frame([name, size], checksum)
+            checksum = checksum_of(line)
+            framed.append((name, size, line.encode(), checksum))
+        lines = [line for _, _, line, _ in framed]
         if self._mirror is not None:
-            self._put(self._mirror, len(self.entries), [*self.entries, *files])
+            self._put(self._mirror, len(self.entries), [*self._lines, *lines])
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path, "ab") as file:
-            file.write(_lines(files))
+            file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
         if not self.entries:
             sync_directory(self._path.parent)  # the ledger itself is new
-        for name, size in files:
-            self._remember(name, size)
+        for one in framed:
+            self._remember(*one)
 
-    def _remember(self, name: str, size: int) -> None:
+    def _remember(self, name: str, size: int, line: bytes, checksum: int) -> None:
         self.entries.append((name, size))
         self.names.add(name)
-
-
-def _lines(entries: Sequence[tuple[str, int]]) -> bytes:
-    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+        self._lines.append(line)
+        self._checksum = checksum
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,17 @@ ones become dead letters when they are read, like in every other source. An offs
 epoch takes all there are.
 
 `trim` deletes segments that no epoch will read again. Before it deletes, it records how many segments there
-ever were, so numbers are never used twice, even when the directory is empty.
+ever were, so numbers are never used twice, even when the directory is empty. Where the log knows the stream's offset,
+that says the same (`begin`); so a damaged record is said and passed over.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import numbers
+import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +34,12 @@ from runtime.connectors.options import Option
 from runtime.connectors.values import clean_text, safe_repr
 from runtime.crashpoints import reach
 from runtime.files import sync_directory, write_atomically
+from runtime.log.framing import frame, read_frame
 
 OPTIONS: tuple[Option, ...] = ()
+_BATCH = re.compile(r"([0-9]{10,})\.(jsonl|csv|parquet|arrow)(\.gz)?")
 _TRIMMED = "trimmed"
+_LOG = logging.getLogger(__name__)
 
 
 class PushSource(Source):
@@ -45,14 +51,16 @@ class PushSource(Source):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self._segments = {int(p.name.split(".")[0]): p for p in directory.iterdir() if p.name[0].isdigit()}
-        trimmed = directory / _TRIMMED
-        self._trimmed = int(trimmed.read_text()) if trimmed.exists() else 0
+        self._segments = batches_in(directory)
+        self._trimmed = _read_mark(directory / _TRIMMED)
         self._count = max([self._trimmed, *(n + 1 for n in self._segments)])
         self._mirror: Mirror | None = None
 
-    def mirror(self, to: Mirror, offset: Offset) -> None:
+    def begin(self, offset: Offset) -> None:
         """Numbers below `offset` are used up, also when the mark of what was trimmed is lost."""
+        self._count = max(int(offset), self._count)
+
+    def mirror(self, to: Mirror, offset: Offset) -> None:
         there = set(to.names())
         for name in there:
             path = self._directory / name
@@ -62,7 +70,7 @@ class PushSource(Source):
         for path in self._segments.values():
             if path.name not in there:
                 to.put_file(path.name, path)
-        self._count = max([int(offset), self._count, *(n + 1 for n in self._segments)])
+        self._count = max([self._count, *(n + 1 for n in self._segments)])
         self._mirror = to
 
     def pushable(self, stream: str) -> PushSource:
@@ -125,7 +133,7 @@ class PushSource(Source):
         if not gone:
             return
         self._trimmed = max(self._trimmed, min(before, self._count))
-        mark = str(self._trimmed).encode()
+        mark = frame(self._trimmed).encode()
         write_atomically(self._directory / _TRIMMED, mark, sync=True, point="file.written")
         reach("push.marked")
         paths = [self._segments.pop(n) for n in gone]
@@ -134,6 +142,21 @@ class PushSource(Source):
         sync_directory(self._directory)
         if self._mirror is not None:
             self._mirror.discard(path.name for path in paths)
+
+
+def batches_in(directory: Path) -> dict[int, Path]:
+    """By number. Other names are left alone."""
+    return {int(m[1]): p for p in directory.iterdir() if (m := _BATCH.fullmatch(p.name))}
+
+
+def _read_mark(path: Path) -> int:
+    try:
+        return int(read_frame(path.name, path.read_bytes()).record)
+    except FileNotFoundError:
+        return 0
+    except (InternalError, TypeError, ValueError):
+        _LOG.warning("%s is damaged and not used: the log knows how far the stream was read", path)
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,15 @@ retention allows, at most `TOGETHER` epochs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from runtime.api import Cursor
+from runtime.api import LAST_SEQUENCE, Cursor
 from runtime.control.events import LostResults, ResultsExpired
 from runtime.control.state import QueryRecord
 from runtime.results.segment import Segment, SegmentIndex
 
 TOGETHER = 32
 SHARE = 16
-LAST = (1 << 31) - 1
-"""Of a sequence that is not known."""
 
 
 def expiring(
@@ -41,6 +40,29 @@ def expiring(
     return tuple(gone)
 
 
+def may_have_rows(query: QueryRecord, epoch: int) -> bool:
+    """As far as the state knows; only the epoch's segments know it exactly."""
+    return query.last is not None and query.epoch <= epoch <= query.last.epoch
+
+
+class LostEpochs(NamedTuple):
+    """Results of a query that are gone: some or all of its rows from the first to the last of these epochs."""
+
+    query: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"query {self.query!r} has lost results of epochs {self.first} to {self.last}"
+
+
+def lost_results(queries: Mapping[str, QueryRecord], epochs: Iterable[int]) -> list[LostEpochs]:
+    """Whom it concerns that segments of these epochs are missing."""
+    gone = sorted(epochs)
+    mine = ((r.query.id, [e for e in gone if may_have_rows(r, e)]) for r in queries.values())
+    return [LostEpochs(id, lost[0], lost[-1]) for id, lost in mine if lost]
+
+
 def expired(
     epochs: Sequence[int],
     indexes: Callable[[int], Iterable[SegmentIndex] | None],
@@ -53,11 +75,7 @@ def expired(
         of_epoch = indexes(epoch)
         batches: dict[str, int] = {}
         if of_epoch is None:
-            batches = {
-                uid: LAST + 1
-                for uid, r in queries.items()
-                if r.epoch <= epoch and r.last is not None and r.last.epoch >= epoch
-            }
+            batches = {uid: LAST_SEQUENCE + 1 for uid, r in queries.items() if may_have_rows(r, epoch)}
         for index in of_epoch or ():
             for uid, (_, count) in index.queries().items():
                 batches[uid] = batches.get(uid, 0) + count

@@ -109,13 +109,17 @@ Counts = Mapping[str, Mapping[int, WindowCount]]
 
 @dataclass(frozen=True)
 class State:
-    """`slots[version][group]`: slot tables of all plan versions that open buckets refer to.
+    """`platform`: a random id, chosen when the state was new, which every file of it carries: a file of another
+    platform is not mistaken for one of this.
+
+    `slots[version][group]`: slot tables of all plan versions that open buckets refer to.
 
     `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
     a stream that was idle comes back and lowers the watermark. `expired[uid]`: the last place in the query's result log
     that retention has removed. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
     """
 
+    platform: str = ""
     epoch: int = 0
     next_bucket: int = 1
     next_source: int = 1

@@ -20,14 +20,15 @@ _OPEN_SHARE = 8
 
 
 class TieredStore(BucketStore):
-    """A bucket store that finds more than its directory holds. Picklable: it travels as its folder."""
+    """A bucket store that finds more than its directory holds. Picklable: it travels as its folder and platform."""
 
-    def __init__(self, folder: CachedFolder) -> None:
-        super().__init__(folder.directory, cached_bytes=None if folder.bound is None else folder.bound // _OPEN_SHARE)
+    def __init__(self, folder: CachedFolder, platform: str) -> None:
+        bound = None if folder.bound is None else folder.bound // _OPEN_SHARE
+        super().__init__(folder.directory, platform, cached_bytes=bound)
         self.folder = folder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.folder,)
+        return _arrived, (self.folder, self.platform)
 
     def open(self, name: str) -> BucketFile:
         cached = self._open.get(name)
@@ -55,7 +56,7 @@ class TieredStore(BucketStore):
         if fetched is not None and not tier.fetch(object, fetched):
             raise InternalError(f"bucket file {name} is missing in both tiers", reason="BUCKET_MISSING")
         try:
-            opened = read(path or fetched or self.directory / name)
+            opened = read(path or fetched or self.directory / name, self.platform, name)
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)
@@ -75,7 +76,7 @@ class TieredStore(BucketStore):
         if not self.folder.fetch(name):
             return False
         try:
-            verify(self.directory / name)
+            verify(self.directory / name, self.platform)
         except InternalError:
             return False
         return True
@@ -93,10 +94,10 @@ class TieredStore(BucketStore):
 _STORES: dict[str, TieredStore] = {}
 
 
-def _arrived(folder: CachedFolder) -> TieredStore:
+def _arrived(folder: CachedFolder, platform: str) -> TieredStore:
     """One store per directory and process, with the objects that the stage brought along."""
     store = _STORES.get(str(folder.directory))
-    if store is None or store.folder.uri != folder.uri:
-        store = _STORES[str(folder.directory)] = TieredStore(folder)
+    if store is None or (store.folder.uri, store.platform) != (folder.uri, platform):
+        store = _STORES[str(folder.directory)] = TieredStore(folder, platform)
     store.folder = folder
     return store

@@ -43,7 +43,7 @@ def read_tier(uri: str) -> TierContents:
             f"{uri} holds no state: it has no snapshot", reason="STATE_NOT_FOUND", hint="is it the right place?"
         )
     claim = Claim(tier, "", "", truth, objects)
-    number, (snapshot, records) = read(claim, map)
+    (number, _), (snapshot, records) = read(claim, map)
     state = State.from_json(snapshot)
     for record in records:
         state = handle(state, decode(record)).state

@@ -41,8 +41,9 @@ class TierFigures:
 class Durability(Protocol):
     """Owned by the engine's thread."""
 
-    @property
-    def buckets(self) -> BucketStore: ...
+    def buckets(self, platform: str) -> BucketStore:
+        """The bucket files of that platform."""
+        ...
 
     @property
     def results(self) -> ResultLog: ...
@@ -93,14 +94,20 @@ class LocalState:
 
     def __init__(self, directory: Path) -> None:
         check_alone(directory)
-        self.buckets = BucketStore(directory / "buckets")
+        self._buckets = directory / "buckets"
         self.results = ResultLog(directory / "results")
+
+    def buckets(self, platform: str) -> BucketStore:
+        return BucketStore(self._buckets, platform)
 
     def recover(self, log: Log) -> LogContents:
         return log.read()
 
     def take_over(self, state: State, log: Log) -> None:
-        """The lock of the directory has done that."""
+        """The lock of the directory has done that. A new state is written down at once, for its `platform`: the first
+        file that belongs to it must not come before it."""
+        if log.is_new:
+            log.snapshot(state.to_json())
 
     def attach(self, source: Source, folder: str, offset: Offset) -> None:
         """Nothing to do: the source's folder is in the state directory."""
@@ -124,7 +131,7 @@ class LocalState:
         """Nothing to do: no deletion waits."""
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:
-        remove_unlisted(self.buckets.directory, state.bucket_files)
+        remove_unlisted(self._buckets, state.bucket_files)
         self.results.keep_only(state.segment_files)
 
     def figures(self) -> TierFigures:

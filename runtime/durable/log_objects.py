@@ -25,7 +25,8 @@ from optimizer.errors import InternalError, Unavailable
 from runtime.crashpoints import reach
 from runtime.durable.claim import Claim
 from runtime.log.framing import read_frame
-from runtime.log.log import LogContents
+from runtime.log.log import LogContents, Place
+from runtime.log.snapshots import Snapshot, parse_snapshot
 
 logger = logging.getLogger("ajoin.durable")
 Map = Callable[[Callable[[str], bytes | None], Iterable[str]], Iterable[bytes | None]]
@@ -58,21 +59,22 @@ class LogObjects:
         return f"{self._claim.term}/log/{number}"
 
 
-class NumberedLog(NamedTuple):
-    """`number` counts snapshots."""
+class PlacedLog(NamedTuple):
+    """`place`: where it ends."""
 
-    number: int
+    place: Place
     contents: LogContents
 
 
-def read(claim: Claim, map: Map) -> NumberedLog:
-    """The log of the term that counts."""
+def read(claim: Claim, map: Map) -> PlacedLog:
+    """The log of the term that counts. A snapshot that is not the one its name says is a stray copy: it is left alone
+    (runtime.log.snapshots)."""
     pattern = re.compile(rf"{claim.truth}/log/(\d+)/(snapshot|\d+)\.json")
     parts: dict[int, dict[str, str]] = {}
     for name in claim.objects:
         if m := pattern.fullmatch(name):
             parts.setdefault(int(m[1]), {})[m[2]] = name
-    number = max(n for n, names in parts.items() if "snapshot" in names)
+    number, snapshot = _newest(claim, {n: names["snapshot"] for n, names in parts.items() if "snapshot" in names})
     names = parts[number]
     order = [f"{i:06d}" for i in range(len(names) - 1)]
     if names.keys() != {"snapshot", *order}:
@@ -80,15 +82,33 @@ def read(claim: Claim, map: Map) -> NumberedLog:
             f"a record is missing between others in {claim.truth}/log/{number} of {claim.tier.uri}",
             reason="LOG_CORRUPT",
         )
-    wanted = [names["snapshot"], *(names[i] for i in order)]
-    snapshot, *records = (_value(name, data) for name, data in zip(wanted, map(claim.tier.get, wanted), strict=True))
-    return NumberedLog(number, LogContents(snapshot, records))
+    wanted, checksum = [names[i] for i in order], snapshot.checksum
+    records: list[Any] = []
+    for name, data in zip(wanted, map(claim.tier.get, wanted), strict=True):
+        record, _, checksum = read_frame(_described(name), _there(name, data), checksum)
+        records.append(record)
+    return PlacedLog(Place(number, checksum), LogContents(snapshot.state, records))
 
 
-def _value(name: str, data: bytes | None) -> Any:
+def _newest(claim: Claim, snapshots: Mapping[int, str]) -> tuple[int, Snapshot]:
+    for number, name in sorted(snapshots.items(), reverse=True):
+        found = parse_snapshot(_described(name), _there(name, claim.tier.get(name)))
+        if found.number == number:
+            return number, found
+        logger.warning("%s is a copy of snapshot %d and is left alone", _described(name), found.number)
+    raise InternalError(
+        f"no snapshot of {claim.truth}/log in {claim.tier.uri} is the one its name says", reason="LOG_CORRUPT"
+    )
+
+
+def _described(name: str) -> str:
+    return f"{name} in the durable tier"
+
+
+def _there(name: str, data: bytes | None) -> bytes:
     if data is None:
-        raise InternalError(f"{name} in the durable tier is missing", reason="LOG_CORRUPT")
-    return read_frame(f"{name} in the durable tier", data)
+        raise InternalError(f"{_described(name)} is missing", reason="LOG_CORRUPT")
+    return data
 
 
 def terms_of(objects: Mapping[str, int]) -> set[str]:

@@ -4,7 +4,7 @@ there. A reader that comes back after the machine was lost finds every row behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import BinaryIO
 
 from runtime.durable.cached_folder import CachedFolder
@@ -28,6 +28,9 @@ class TieredResults(ResultLog):
                 if not self._folder.fetch(name):
                     raise
         return super()._open(name)
+
+    def _names(self) -> Collection[str]:
+        return {*super()._names(), *self._folder.objects}
 
     def _refetch(self, name: str) -> bool:
         return self._folder.fetch(name)

@@ -58,17 +58,19 @@ class TieredState:
             folder: CachedFolder(uri, directory / folder, fast_bytes if folder != "sources" else None, stored[folder])
             for folder in FOLDERS
         }
-        self.buckets = TieredStore(self.folders["buckets"])
         self.results = TieredResults(self.folders["results"], lambda names: self.discard("results", names))
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ajoin-durable")
         self._discarded: dict[str, None] = {}
         self._upload_seconds = 0.0
 
+    def buckets(self, platform: str) -> TieredStore:
+        return TieredStore(self.folders["buckets"], platform)
+
     # -- opening --------------------------------------------------------------------------------------------------
 
     def recover(self, log: Log) -> LogContents:
-        number, contents = recover(self.tier, self._claim, self.directory, log.read(), self._pool.map)
-        log.follow(self._log, number)
+        contents, place = recover(self.tier, self._claim, self.directory, log.read, self._pool.map)
+        log.follow(self._log, place)
         return contents
 
     def take_over(self, state: State, log: Log) -> None:
@@ -79,7 +81,7 @@ class TieredState:
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:
         """Put what is listed and lost, delete all that is not listed."""
-        remove_unlisted(self.buckets.directory, state.bucket_files)
+        remove_unlisted(self.folders["buckets"].directory, state.bucket_files)
         self.results.keep_only(state.segment_files)
         files = files_of_state(state)
         self.hold(self._upload([name for name in files if (self.directory / name).exists()]))

@@ -45,7 +45,7 @@ class EpochLoop:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._compiled = CompiledPlans(parts.sharing)
-        self._closing = SegmentFolder(str(parts.results.directory))
+        self._closing = SegmentFolder(str(parts.results.directory), parts.coordinator.state.platform)
         self._ahead = ReadAheads()
         self._raised: dict[str, int] = {}
         self.pressure = Pressure()

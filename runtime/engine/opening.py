@@ -28,6 +28,7 @@ from runtime.api import ScaleTo, SuspendQuery
 from runtime.buckets.refs import BucketRef
 from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
+from runtime.control.expiry import lost_results
 from runtime.control.planner import Planner
 from runtime.control.state import State
 from runtime.crashpoints import reach
@@ -84,13 +85,13 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         log = Log(directory / "log")
         undo.callback(log.close)
         contents = durability.recover(log)
-        state = State.from_json(contents.snapshot) if contents.snapshot is not None else State()
+        state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = _planner(config)
         coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
         results = durability.results
-        exchange = EXCHANGES[config.exchange](executor, durability.buckets, results.directory)
+        exchange = EXCHANGES[config.exchange](executor, durability.buckets(state.platform), results.directory)
         undo.callback(exchange.close)
         deliveries = Deliveries(
             ProgressFile(directory / "log" / DELIVERED, durability.save_progress),
@@ -138,6 +139,8 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     _suspend(parts)
     epochs.expire()  # the configured retention may be shorter than before
     parts.durability.keep_only(coordinator.state, parts.sources.folders())
+    for loss in lost_results(coordinator.state.queries, parts.results.missing(coordinator.state.segments)):
+        logger.warning("%s; its readers are told RESULTS_DAMAGED and can go on after them", loss)
     reach("recover.cleaned")
     parts.deliveries.announce(coordinator.state)
     reach("recover.delivered")

@@ -10,10 +10,11 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
-from optimizer.errors import FailedPrecondition, InternalError
+from optimizer.errors import FailedPrecondition
 from optimizer.explain.describe import describe
 from optimizer.explain.explain import explain_plan, explain_query
 from optimizer.model import changelog
@@ -38,6 +39,7 @@ from runtime.engine.opening import Recovery
 from runtime.engine.parts import Parts
 from runtime.engine.plan_history import PlanHistory
 from runtime.engine.pressure import lag_ms
+from runtime.results.log import is_past
 from runtime.results.schema import result_schema
 
 
@@ -117,7 +119,9 @@ class EngineReads:
         """The next batches of the query's result log after the cursor (None: from the start of retention).
 
         An id can be used again after a deletion; `uid` says which of its queries is meant (None: the latest). A cursor
-        with lost rows behind it is refused with CURSOR_EXPIRED: nothing is skipped in silence.
+        with lost rows behind it is refused with CURSOR_EXPIRED: nothing is skipped in silence. Less than `limit` is not
+        the end, an empty answer is: batches before a damaged place come first, then RESULTS_DAMAGED with the cursor to
+        go on after.
         """
         uid = self._parts.coordinator.record(id, uid).query.uid
         while True:
@@ -127,7 +131,7 @@ class EngineReads:
                 record = self._parts.coordinator.record(id, uid)
             if after is not None and gone is not None and after < gone:
                 raise cursor_expired(id, after, gone)
-            if record.last is None or (after is not None and after >= record.last):
+            if record.last is None or (after is not None and is_past(after, record.last)):
                 return []  # it has waited for rows for long, perhaps, and need not look for them in every epoch
             first = record.epoch if after is None else max(record.epoch, after.epoch)
             epochs = list(state.segments)  # in order
@@ -136,11 +140,8 @@ class EngineReads:
                 return self._parts.results.read(id, uid, state.segments, epochs, after, limit)
             except FileNotFoundError as missing:
                 if all(epoch in self.state.segments for epoch in state.segments):
-                    raise InternalError(
-                        f"the result log of query {id!r} has lost {missing.filename}",
-                        reason="RESULTS_DAMAGED",
-                        hint="put the file back from a copy of the state directory, or read on after its epoch",
-                    ) from None
+                    name = Path(missing.filename).name
+                    raise self._parts.results.lost(id, state.segments, epochs, name) from None
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""

@@ -48,6 +48,7 @@ class Sources:
         where.mkdir(parents=True, exist_ok=True)
         source = make_source(spec, schema, where, allowed_roots=self._roots)
         self._durability.attach(source, folder, offset)
+        source.begin(offset)
         return source
 
     def add(self, stream: str, source: Source) -> None:

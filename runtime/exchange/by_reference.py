@@ -21,7 +21,7 @@ R = TypeVar("R")
 class ByReference:
     def __init__(self, executor: Executor, files: BucketStore, results: Path) -> None:
         self._executor = executor
-        self.files, self.segments = files, SegmentFolder(str(results))
+        self.files, self.segments = files, SegmentFolder(str(results), files.platform)
 
     @property
     def cores(self) -> int:

@@ -35,7 +35,7 @@ class ByValue:
 
     def __init__(self, executor: Executor, files: BucketStore, results: Path) -> None:
         self._executor, self._results = executor, results
-        self.files, self.segments = files, SegmentOutbox()
+        self.files, self.segments = files, SegmentOutbox(files.platform)
         self._parcels = Parcels(files, executor.broadcast)
 
     @property

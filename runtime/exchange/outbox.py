@@ -46,8 +46,11 @@ def post(kind: Kind, name: str, data: bytes) -> None:
     posted.append(Posted(kind, name, data))
 
 
+@dataclass(frozen=True, slots=True)
 class SegmentOutbox:
     """Result segments go back with the task's answer."""
+
+    platform: str
 
     def begin(self, name: str) -> BinaryIO:
         return io.BytesIO()

@@ -54,7 +54,7 @@ class Parcels:
             self._send(sorted(wanted - self._sent.keys()))
             places = {name: self._sent[name] for name in wanted}
             used = {place.parcel for place in places.values()}
-            return ParcelStore(self._id, places, {n: self._parcels[n].broadcast for n in used})
+            return ParcelStore(self._id, self._files.platform, places, {n: self._parcels[n].broadcast for n in used})
 
     def forget(self, name: str) -> None:
         """What was sent under this name is not to be used any more."""
@@ -106,11 +106,13 @@ class _Parcel:
 class ParcelStore:
     """A task's side: opens what the stage's parcels hold, writes into the outbox. It knows no directory."""
 
-    def __init__(self, store: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> None:
-        self._store, self._places, self._parcels = store, places, parcels
+    def __init__(
+        self, store: str, platform: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]
+    ) -> None:
+        self._store, self._platform, self._places, self._parcels = store, platform, places, parcels
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self._store, self._places, self._parcels)
+        return _arrived, (self._store, self._platform, self._places, self._parcels)
 
     def open(self, name: str) -> BucketFile:
         place = self._places.get(name)
@@ -120,12 +122,12 @@ class ParcelStore:
         at = (self._store, number, name)
         opened = _OPEN.get(at)
         if opened is None:
-            opened = parse(name, self._parcels[number].data[first : first + length])
+            opened = parse(name, self._platform, self._parcels[number].data[first : first + length])
             _OPEN.put(at, opened)
         return opened
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-        data = pack(meta, arrays)
+        data = pack(name, self._platform, meta, arrays)
         post("bucket", name, data)
         return len(data)
 
@@ -134,8 +136,8 @@ _OPEN: BoundedCache[tuple[str, int, str], BucketFile] = BoundedCache(_KEPT_OPEN)
 """Open buckets of this process: Spark forgets between two stages what a worker has read of a broadcast."""
 
 
-def _arrived(store: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> ParcelStore:
+def _arrived(store: str, platform: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> ParcelStore:
     """A stage has arrived in this process. What was open and belongs to a withdrawn parcel can be let go."""
     if parcels:
         _OPEN.keep(lambda at: at[0] == store and at[1] in parcels)
-    return ParcelStore(store, places, parcels)
+    return ParcelStore(store, platform, places, parcels)

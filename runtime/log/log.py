@@ -3,16 +3,18 @@
 One JSON record a line, each with its checksum, appended and forced to disk before the caller goes on. The state of
 the coordinator is the fold of this log, so recovery is reading it. Now and then the whole state is written as a
 snapshot (`snapshot-N.json`, renamed into place) and a new log file is begun; recovery then reads the newest snapshot
-and the log after it.
+and the log after it. Checksums form a chain through records and snapshots, so files that do not belong together are
+noticed (snapshots.py).
 
 With a durable tier, snapshots and records go there first and come here second (`follow`): see runtime.durable.
 
-A torn last line (the machine died while writing it) was never acknowledged and is cut off. A damaged line anywhere
-else is an error: the platform would rather not start than start with a hole.
+A torn last line (the machine died while writing it) was never acknowledged and is cut off. Any other damaged line is
+an error: the platform would rather not start than start with a hole.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +24,18 @@ from optimizer.errors import FailedPrecondition
 from runtime.crashpoints import reach
 from runtime.execution.outage import as_outage
 from runtime.files import sync_directory, write_atomically
-from runtime.log.framing import frame, read_frame, read_frames
+from runtime.log.framing import checksum_of, frame, read_frames
+from runtime.log.snapshots import (
+    NO_SNAPSHOT,
+    foreign,
+    frame_snapshot,
+    log_name,
+    newest_snapshot,
+    replaced,
+    snapshot_name,
+)
+
+logger = logging.getLogger("ajoin.log")
 
 FORMAT = 5
 
@@ -44,8 +57,15 @@ class Objects(Protocol):
     def tidy(self, number: int) -> None: ...
 
 
+class Place(NamedTuple):
+    """Where a log ends: the number of its snapshot, and the checksum of its last line."""
+
+    number: int
+    checksum: int
+
+
 class Log:
-    """Append-only records. Owned by the engine's thread."""
+    """Append-only records, to be read before anything is written. Owned by the engine's thread."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -55,40 +75,49 @@ class Log:
             check_format(str(directory), version.read_text().strip())
         else:
             write_atomically(version, f"{FORMAT}\n".encode())
-        self._number = newest_snapshot(directory)
-        self._tidy()
+        self._number, self._checksum = 0, NO_SNAPSHOT.checksum
         self._file: TextIO | None = None
         self._objects: Objects | None = None
         self.since_snapshot = 0
 
-    def follow(self, objects: Objects, number: int) -> None:
-        """From the next snapshot on, which must come first, nothing is written here that is not there already."""
+    def follow(self, objects: Objects, place: Place | None) -> None:
+        """From the next snapshot on, which must come first, nothing is written here that is not there already.
+        `place`: where the log ends there; None: there is none yet, it begins where this one ends."""
         self.close()
-        self._objects, self._number = objects, max(number, self._number)
+        self._objects = objects
+        if place is not None:
+            self._number, self._checksum = max(place.number, self._number), place.checksum
 
     def read(self) -> LogContents:
-        """What was never acknowledged (a torn last line) is cut off."""
-        snapshot, records = None, []
-        path = self.directory / f"snapshot-{self._number}.json"
-        if path.exists():
-            snapshot = read_frame(path.name, path.read_bytes())
+        """What was never acknowledged (a torn last line) is cut off, what a newer snapshot has replaced is removed."""
+        snapshot = newest_snapshot(self.directory)
+        records: list[Any] = []
+        self._number, self._checksum = snapshot.number, snapshot.checksum
         if self._path.exists():
             raw, good = self._path.read_bytes(), 0
-            for framed in read_frames(self._path.name, raw, torn=True):
+            for framed in read_frames(self._path.name, raw, after=self._checksum, torn=True):
                 records.append(framed.record)
-                good = framed.end
+                good, self._checksum = framed.end, framed.checksum
             if good < len(raw):
                 os.truncate(self._path, good)
         self.since_snapshot = len(records)
-        return LogContents(snapshot, records)
+        self._tidy()
+        for name in foreign(self.directory, self._number):
+            logger.warning("%s is no file of this platform and is left alone", self.directory / name)
+        return LogContents(snapshot.state, records)
+
+    @property
+    def is_new(self) -> bool:
+        """Has nothing ever been written?"""
+        return not self._number and not self.since_snapshot
 
     @property
     def _path(self) -> Path:
-        return self.directory / f"log-{self._number}.jsonl"
+        return self.directory / log_name(self._number)
 
     def append(self, record: Any) -> None:
         """On disk when this returns."""
-        line = frame(record)
+        line = frame(record, self._checksum)
         if self._objects is not None:
             self._objects.append(self._number, self.since_snapshot, line)
         if self._file is None:
@@ -105,6 +134,7 @@ class Log:
             self._take_back(size)
             raise as_outage(e) or e from e
         reach("log.append.after")
+        self._checksum = checksum_of(line)
         self.since_snapshot += 1
 
     def _tear(self, line: str) -> None:
@@ -123,14 +153,14 @@ class Log:
 
     def snapshot(self, state: Any) -> None:
         """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""
-        line = frame(state)
+        line = frame_snapshot(self._number + 1, self._checksum, state)
         if self._objects is not None:
             self._objects.snapshot(self._number + 1, line)
-        path = self.directory / f"snapshot-{self._number + 1}.json"
+        path = self.directory / snapshot_name(self._number + 1)
         write_atomically(path, line.encode(), sync=True, point="snapshot.written")
         reach("snapshot.renamed")
         self.close()
-        self._number, self.since_snapshot = self._number + 1, 0
+        self._number, self._checksum, self.since_snapshot = self._number + 1, checksum_of(line), 0
         self._tidy()
         if self._objects is not None:
             self._objects.tidy(self._number)
@@ -138,19 +168,13 @@ class Log:
 
     def _tidy(self) -> None:
         """Remove everything a newer snapshot has replaced, also what a crash in the middle of this left."""
-        current = {f"snapshot-{self._number}.json", f"log-{self._number}.jsonl"}
-        for path in [*self.directory.glob("snapshot-*.json"), *self.directory.glob("log-*.jsonl")]:
-            if path.name not in current:
-                path.unlink(missing_ok=True)
+        for path in replaced(self.directory, self._number):
+            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def newest_snapshot(directory: Path) -> int:
-    return max((int(p.stem.split("-")[1]) for p in directory.glob("snapshot-*.json")), default=0)
 
 
 def check_format(place: str, format: str, expected: str = str(FORMAT)) -> None:

@@ -70,5 +70,5 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> RebuiltView:
     arrays: Arrays = {}
     put_view(arrays, task.leaf, task.group, items, sets[items], get_times(base, "slice")[items], indexes)
     file = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
-    store.write(file, {"bucket": bucket.id, "version": shared.version}, arrays)
+    store.write(file, {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}, arrays)
     return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, file, shared.version, task.keys))

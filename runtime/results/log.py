@@ -7,6 +7,12 @@ twice, also across restarts.
 
 Where a query's batches are in a segment is written at the segment's end. The indexes looked at last are held, because
 all who follow the log look at the newest.
+
+Damage stops only those who read what is damaged. A reader gets all batches before it, then RESULTS_DAMAGED with a
+cursor after which it can go on. Behind a segment whose index cannot be read, nobody knows how many batches of a query
+it held, so there a sequence does not count but names the place: from `BEYOND` on it is (number of the segment in its
+epoch, number of the batch in the segment). Both kinds of cursor mean the same place for ever, also when the file has
+been put back.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +31,7 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError
 from optimizer.model.plan import id_of
-from runtime.api import Cursor, ResultBatch
+from runtime.api import LAST_SEQUENCE, Cursor, ResultBatch
 from runtime.crashpoints import reach
 from runtime.results.segment import Segment, SegmentEntry, SegmentIndex
 
@@ -33,6 +40,9 @@ MAPPED_FROM = 1 << 16
 
 HELD = 50_000
 """Entries of indexes that are held."""
+
+BEYOND, SPAN = 1 << 40, 1 << 20
+"""Sequences that name a place begin here; a segment has so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +69,59 @@ class ResultLog:
         after: Cursor | None,
         limit: int,
     ) -> list[ResultBatch]:
-        """Of these epochs, which are in order. FileNotFoundError when retention removed a segment meanwhile."""
+        """Of these epochs, which are in order, the next `limit` batches, or those before a damaged place.
+        FileNotFoundError when retention removed a segment meanwhile."""
         out: list[ResultBatch] = []
-        for epoch in epochs:
-            mine = [(s, e) for s in segments[epoch] for e in self.index(epoch, s).of(uid)]
-            for sequence, (segment, entry) in enumerate(mine):
-                cursor = Cursor(epoch, sequence)
-                if after is not None and cursor <= after:
-                    continue
-                out.append(ResultBatch(id, cursor, self._load(epoch, segment, entry)))
-                if len(out) == limit:
-                    return out
+        try:
+            for epoch in epochs:
+                for cursor, segment, entry in self._places(epoch, segments[epoch], uid, after):
+                    out.append(ResultBatch(id, cursor, self._load(cursor, segment, entry)))
+                    if len(out) == limit:
+                        return out
+        except (InternalError, FileNotFoundError):
+            if not out:
+                raise
         return out
+
+    def _places(
+        self, epoch: int, segments: Sequence[Segment], uid: str, after: Cursor | None
+    ) -> Iterator[tuple[Cursor, Segment, SegmentEntry]]:
+        """The query's batches of an epoch behind a cursor."""
+        seen = -1 if after is None or after.epoch < epoch else after.sequence
+        count = 0
+        for number, segment in enumerate(segments):
+            if seen >= BEYOND + (number + 1) * SPAN - 1:
+                continue
+            for i, entry in enumerate(self.index(epoch, segment, number).of(uid)):
+                sequence = BEYOND + number * SPAN + i if seen >= BEYOND else count
+                count += 1
+                if sequence > seen:
+                    yield Cursor(epoch, sequence), segment, entry
+
+    def missing(self, segments: Mapping[int, Sequence[Segment]]) -> list[int]:
+        """Epochs of which a segment is not there."""
+        there = self._names()
+        return [epoch for epoch, of_epoch in segments.items() if any(s.file not in there for s in of_epoch)]
+
+    def lost(
+        self, id: str, segments: Mapping[int, Sequence[Segment]], epochs: Sequence[int], file: str
+    ) -> InternalError:
+        """For a reader of these epochs that met a missing file: how much is missing, and where it can go on."""
+        there = self._names()
+        epoch, number = next((e, n) for e in epochs for n, s in enumerate(segments[e]) if s.file == file)
+        gone = takewhile(lambda e: not any(s.file in there for s in segments[e]), epochs[epochs.index(epoch) :])
+        last = max(gone, default=None)
+        if last is None:
+            return damaged(epoch, segments[epoch][number], "is missing", number, of=f" of query {id!r}")
+        return InternalError(
+            f"the results of query {id!r} of epochs {epoch} to {last} are lost: {file} and all other files of these "
+            "epochs are missing",
+            reason="RESULTS_DAMAGED",
+            hint=f"{_COPY}, or read on after the cursor {last}:{LAST_SEQUENCE}",
+        )
+
+    def _names(self) -> Collection[str]:
+        return {p.name for p in self.directory.iterdir()} if self.directory.exists() else ()
 
     def epoch(self, epoch: int, segments: Sequence[Segment]) -> Iterator[ResultBatch]:
         """Everything that one epoch delivered, in delivery order."""
@@ -79,18 +130,20 @@ class ResultLog:
             for entry in self._listed(epoch, segment):
                 number = sequence.get(entry.uid, 0)
                 sequence[entry.uid] = number + 1
-                yield ResultBatch(id_of(entry.uid), Cursor(epoch, number), self._load_listed(epoch, segment, entry))
+                cursor = Cursor(epoch, number)
+                yield ResultBatch(id_of(entry.uid), cursor, self._load_listed(cursor, segment, entry))
 
     def of_query(self, epoch: int, segments: Sequence[Segment], uid: str) -> QueryTable | None:
         """What a query got in an epoch; None: nothing."""
         mine = [(segment, entry) for segment in segments for entry in self._listed(epoch, segment).of(uid)]
         if not mine:
             return None
-        batches = [self._load_listed(epoch, segment, entry) for segment, entry in mine]
+        batches = [self._load_listed(Cursor(epoch, n), segment, entry) for n, (segment, entry) in enumerate(mine)]
         return QueryTable(pa.Table.from_batches(batches), sum(entry.rows for _, entry in mine))
 
-    def index(self, epoch: int, segment: Segment) -> SegmentIndex:
-        """What is in a segment. FileNotFoundError when it is not there; RESULTS_DAMAGED."""
+    def index(self, epoch: int, segment: Segment, number: int | None = None) -> SegmentIndex:
+        """What is in a segment, the `number`th of its epoch. FileNotFoundError when it is not there;
+        RESULTS_DAMAGED."""
         with self._lock:
             held = self._indexes.get(segment.file)
             if held is not None:
@@ -100,7 +153,7 @@ class ResultLog:
         if index is None and self._refetch(segment.file):
             index = SegmentIndex.of_bytes(self._tail(segment), segment)
         if index is None:
-            raise damaged(epoch, segment, "is damaged at its end, where its index is")
+            raise damaged(epoch, segment, "is damaged at its end, where its index is", number)
         with self._lock:
             if segment.file not in self._indexes:
                 self._indexes[segment.file] = index
@@ -127,19 +180,19 @@ class ResultLog:
         except FileNotFoundError as e:
             raise damaged(epoch, segment, "is missing") from e
 
-    def _load_listed(self, epoch: int, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
+    def _load_listed(self, cursor: Cursor, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
         """Of an epoch that retention has certainly left alone."""
         try:
-            return self._load(epoch, segment, entry)
+            return self._load(cursor, segment, entry)
         except FileNotFoundError as e:
-            raise damaged(epoch, segment, "is missing", entry) from e
+            raise damaged_rows(cursor, segment, "is missing", entry) from e
 
-    def _load(self, epoch: int, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
+    def _load(self, cursor: Cursor, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
         data = self._bytes(segment, entry)
         if not entry.matches(data) and self._refetch(segment.file):
             data = self._bytes(segment, entry)
         if not entry.matches(data):
-            raise damaged(epoch, segment, "is damaged", entry)
+            raise damaged_rows(cursor, segment, "is damaged", entry)
         with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
             return stream.read_next_batch()
 
@@ -185,14 +238,31 @@ def _view(file: BinaryIO, entry: SegmentEntry) -> memoryview:
     return memoryview(mapped)[entry.offset : entry.offset + entry.length]
 
 
-def damaged(epoch: int, segment: Segment, what: str, entry: SegmentEntry | None = None) -> InternalError:
-    """Rows cannot be made again: what led to them may be gone, and they must not come twice."""
-    if entry is None:
-        rows = f"the rows of all queries in it ({segment.rows})"
-    else:
-        rows = f"{entry.rows} rows of query {id_of(entry.uid)!r}"
+def is_past(after: Cursor, last: Cursor) -> bool:
+    """Is nothing left for a reader that has seen `after`, of a log whose latest batch is at `last`?"""
+    names_place = after.epoch == last.epoch and after.sequence >= BEYOND
+    return after >= last and not names_place
+
+
+_COPY = "put the file back from a copy of the state directory"
+"""Rows cannot be made again: what led to them may be gone, and they must not come twice."""
+
+
+def damaged(epoch: int, segment: Segment, what: str, number: int | None = None, of: str = "") -> InternalError:
+    """A whole segment, the `number`th of its epoch."""
+    after = f"epoch {epoch}" if number is None else f"the cursor {epoch}:{BEYOND + (number + 1) * SPAN - 1}"
     return InternalError(
-        f"result segment {segment.file} {what}: {rows} of epoch {epoch} cannot be read",
+        f"result segment {segment.file} {what}: the rows{of or ' of all queries'} in it ({segment.rows} of all) of "
+        f"epoch {epoch} cannot be read",
         reason="RESULTS_DAMAGED",
-        hint=f"put the file back from a copy of the state directory, or read on after epoch {epoch}",
+        hint=f"{_COPY}, or read on after {after}",
+    )
+
+
+def damaged_rows(cursor: Cursor, segment: Segment, what: str, entry: SegmentEntry) -> InternalError:
+    return InternalError(
+        f"result segment {segment.file} {what}: {entry.rows} rows of query {id_of(entry.uid)!r} of epoch "
+        f"{cursor.epoch} cannot be read",
+        reason="RESULTS_DAMAGED",
+        hint=f"{_COPY}, or read on after the cursor {cursor.epoch}:{cursor.sequence}",
     )

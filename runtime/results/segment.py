@@ -4,8 +4,11 @@ A segment appears whole and counts only once the epoch's commit lists it. Its ta
 the directory that all tasks see, or back with the task's answer (runtime.exchange).
 
 The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
-task wrote are never shown to anybody, and what the platform remembers of an epoch does not grow with its queries: a
-thousand of them, over ten thousand epochs, would fill the driver's memory and every snapshot.
+task wrote are never shown to anybody. The index also names the segment and its platform: two segments can be equal in
+everything else, and one that lies in the place of another is noticed all the same.
+
+What the platform remembers of an epoch does not grow with its queries: a thousand of them, over ten thousand epochs,
+would fill the driver's memory and every snapshot.
 """
 
 from __future__ import annotations
@@ -85,16 +88,18 @@ class SegmentIndex:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, name: str, platform: str) -> bytes:
         columns = zip(*((e.uid, e.offset, e.length, e.rows, e.checksum) for e in self.entries), strict=True)
-        return json.dumps(list(columns), separators=(",", ":")).encode()
+        described = {"name": name, "platform": platform, "entries": list(columns)}
+        return json.dumps(described, separators=(",", ":")).encode()
 
     @staticmethod
     def of_bytes(data: Any, segment: Segment) -> SegmentIndex | None:
         """None: these bytes, read from the segment's end, are not what was written."""
         if len(data) != segment.index or checksum(data) != segment.checksum:
             return None
-        return SegmentIndex([SegmentEntry(*row) for row in zip(*json.loads(bytes(data)), strict=True)])
+        columns = json.loads(bytes(data))["entries"]
+        return SegmentIndex([SegmentEntry(*row) for row in zip(*columns, strict=True)])
 
 
 class Summed:
@@ -122,7 +127,10 @@ class Summed:
 
 
 class SegmentTarget(Protocol):
-    """Where a task's segments go. Picklable: it travels with the stage."""
+    """Where a task's segments go. Picklable: it travels with the stage. `platform`: whose they are."""
+
+    @property
+    def platform(self) -> str: ...
 
     def begin(self, name: str) -> BinaryIO: ...
 
@@ -136,6 +144,7 @@ class SegmentFolder:
     """A directory that all tasks see; a segment appears by rename."""
 
     directory: str
+    platform: str
 
     def begin(self, name: str) -> BinaryIO:
         path = self._temporary(name)
@@ -186,7 +195,7 @@ class SegmentWriter:
         if self._file is None:
             return None
         index = SegmentIndex(self._entries)
-        tail = index.to_bytes()
+        tail = index.to_bytes(self._name, self._target.platform)
         self._file.write(tail)
         size = self._file.tell()
         self._target.publish(self._name, self._file)

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from optimizer.errors import AJoinError, InternalError, NotFound
+from runtime.connectors.push import batches_in
 from runtime.control.fold import handle
 from runtime.control.state import State
 from runtime.engine.sources import folder_of
 from runtime.log.codec import decode
-from runtime.log.framing import read_frame, read_frames
-from runtime.log.log import check_format, newest_snapshot
+from runtime.log.framing import read_frames
+from runtime.log.log import check_format
+from runtime.log.snapshots import foreign, log_name, newest_snapshot, replaced, snapshot_name
 
 _ATTEMPTS = 5
 
@@ -32,7 +34,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """What the log tells. `torn`: bytes of a last record that was never finished."""
+    """What the log tells. `torn`: bytes of a last record that was never finished. `foreign`: names in the log folder
+    that are not the platform's."""
 
     state: State
     number: int
@@ -40,6 +43,7 @@ class LogReport:
     log_bytes: int
     snapshot_bytes: int
     torn: int
+    foreign: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +80,20 @@ def read_state(directory: Path) -> LogReport:
 
 
 def _read(log: Path) -> LogReport:
-    number = newest_snapshot(log)
-    snapshot_path, log_path = log / f"snapshot-{number}.json", log / f"log-{number}.jsonl"
-    state, snapshot_bytes = State(), 0
+    snapshot = newest_snapshot(log)
+    number, log_path, state = snapshot.number, log / log_name(snapshot.number), State()
     if number:
-        raw = snapshot_path.read_bytes()
-        snapshot = read_frame(snapshot_path.name, raw)
-        state, snapshot_bytes = _understood(snapshot_path.name, 1, lambda: State.from_json(snapshot)), len(raw)
+        state = _understood(snapshot_name(number), 1, lambda: State.from_json(snapshot.state))
+    others = tuple(foreign(log, number))
     if not log_path.exists():
-        if newest_snapshot(log) != number:
+        if newest_snapshot(log).number != number:
             raise FileNotFoundError(log_path)
-        return LogReport(state, number, 0, 0, snapshot_bytes, 0)
+        return LogReport(state, number, 0, 0, snapshot.bytes, 0, others)
     raw, records, good = log_path.read_bytes(), 0, 0
-    for record, end in read_frames(log_path.name, raw, torn=True):
+    for record, end, _ in read_frames(log_path.name, raw, after=snapshot.checksum, torn=True):
         records, good = records + 1, end
         state = _understood(log_path.name, records, partial(_after, state, record))
-    return LogReport(state, number, records, len(raw), snapshot_bytes, len(raw) - good)
+    return LogReport(state, number, records, len(raw), snapshot.bytes, len(raw) - good, others)
 
 
 def _after(state: State, record: Any) -> State:
@@ -114,7 +116,7 @@ def _understood(name: str, line: int, read: Callable[[], T]) -> T:
 def pushed_batches(directory: Path, stream: str) -> dict[int, Path]:
     """What a source of kind push keeps, by number."""
     folder = directory / "sources" / folder_of(stream) / "push"
-    return {int(p.name.split(".")[0]): p for p in _children(folder) if p.name[0].isdigit()}
+    return batches_in(folder) if folder.is_dir() else {}
 
 
 def debris(directory: Path, state: State) -> list[Debris]:
@@ -131,12 +133,10 @@ def debris(directory: Path, state: State) -> list[Debris]:
         for path in _children(directory / folder):
             if path.name not in listed:
                 add(path, "half written" if path.name.endswith(".tmp") else "no committed epoch lists it")
-    number = newest_snapshot(directory / "log")
-    for path in _children(directory / "log"):
-        old = path.stem.startswith(("snapshot-", "log-")) and not path.stem.endswith(f"-{number}")
-        if path.suffix == ".tmp" or (old and path.suffix in (".json", ".jsonl")):
-            add(path, "half written" if path.suffix == ".tmp" else "replaced by a newer snapshot")
-    for path in sorted(directory.glob("*.tmp")):
+    log = directory / "log"
+    for path in replaced(log, newest_snapshot(log).number):
+        add(path, "replaced by a newer snapshot")
+    for path in (*sorted(log.glob("*.tmp")), *sorted(directory.glob("*.tmp"))):
         add(path, "half written")
     streams = {folder_of(name) for name in state.streams}
     for path in _children(directory / "sources"):

@@ -76,12 +76,14 @@ class PlannedReport:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`tier`: the durable tier that the directory caches; files that are missing here are there."""
+    """`tier`: the durable tier that the directory caches; files that are missing here are there. `platform`: the id
+    that every file of this state carries. `foreign`: files in the log folder that are not the platform's."""
 
     directory: str
     running: bool
     tier: str
     format: str
+    platform: str
     epoch: int
     plan_version: int
     executed_version: int
@@ -100,6 +102,7 @@ class StateReport:
     result_rows: int
     dead_letters: int
     debris: tuple[Debris, ...]
+    foreign: tuple[str, ...]
 
 
 def inspect(directory: Path) -> StateReport:
@@ -111,6 +114,7 @@ def inspect(directory: Path) -> StateReport:
         running=is_locked(directory),
         tier=tier_of(directory),
         format=format_of(directory),
+        platform=s.platform,
         epoch=s.epoch,
         plan_version=s.plan.version,
         executed_version=s.executed.version,
@@ -135,6 +139,7 @@ def inspect(directory: Path) -> StateReport:
         result_rows=sum(x.rows for segments in s.segments.values() for x in segments),
         dead_letters=len(s.letters),
         debris=tuple(debris(directory, s)),
+        foreign=tuple(f"log/{name}" for name in log.foreign),
     )
 
 

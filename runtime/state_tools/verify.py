@@ -8,7 +8,8 @@ says what the platform will do about it:
   no longer has them, the platform stops with BUCKET_LOST (runtime.engine.repair);
 - a joined bucket: made again from source buckets, by the next epoch;
 - a result segment: its rows cannot be made again; whoever reads past them is told RESULTS_DAMAGED;
-- pushed rows that no epoch has read: the platform stops at the epoch that needs them.
+- pushed rows that no epoch has read: the platform stops at the epoch that needs them;
+- the ledger of a files source: the platform does not start.
 
 While a platform runs, files come and go. Whatever looks wrong is looked at again against the log as it is then, and
 counts only if it is still listed. The cost is reading all state once.
@@ -25,10 +26,13 @@ import pyarrow as pa
 from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
 from runtime.buckets.refs import SourceRef
+from runtime.connectors.files import LEDGER, check_ledger
+from runtime.control.expiry import lost_results
 from runtime.control.invariants import validate_state
 from runtime.control.state import State
 from runtime.engine.sources import folder_of
 from runtime.log.lock import is_locked
+from runtime.results.log import ResultLog
 from runtime.results.segment import Segment, SegmentIndex
 from runtime.state_tools.files import (
     LogReport,
@@ -52,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`files` and `bytes`: what was read. `notes`: what is unusual and harmless."""
+    """`files` and `bytes`: what was read. `notes`: what is unusual and harmless, and which queries lack results."""
 
     directory: str
     running: bool
@@ -76,7 +80,7 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         again = "it is fetched again from the durable tier"
         problems = [replace(p, consequence=again) for p in problems if size_of(directory / p.file) is not None]
     else:
-        problems += _pushed(directory, log.state)
+        problems += [*_pushed(directory, log.state), *_ledgers(directory, log.state)]
     if problems and running:
         problems = _still(directory, problems)
     listed = [directory / "buckets" / f for f in log.state.bucket_files]
@@ -89,7 +93,7 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         len(sizes),
         sum(sizes),
         tuple(problems),
-        _notes(log),
+        (*_notes(log), *(() if tiered else _lost(directory, log.state))),
     )
 
 
@@ -104,7 +108,7 @@ def _still(directory: Path, problems: Sequence[Problem]) -> list[Problem]:
     """Those whose file the log still lists."""
     now = read_state(directory).state
     listed = {f"buckets/{f}" for f in now.bucket_files} | {f"results/{f}" for f in now.segment_files}
-    return [p for p in problems if p.file in listed or p.file == "log"]
+    return [p for p in problems if p.file in listed or p.file == "log" or p.reason == "SOURCE_DAMAGED"]
 
 
 def _notes(log: LogReport) -> tuple[str, ...]:
@@ -114,9 +118,15 @@ def _notes(log: LogReport) -> tuple[str, ...]:
             f"log-{log.number}.jsonl ends in {log.torn} bytes of a record that was never acknowledged; "
             "the next start cuts them off"
         )
+    notes += [f"log/{name} is no file of the platform and is left alone" for name in log.foreign]
     if log.state.planned is not None:
         notes.append(f"epoch {log.state.planned.epoch} is planned and not committed; the next start runs it")
     return tuple(notes)
+
+
+def _lost(directory: Path, s: State) -> Iterator[str]:
+    """Missing segments, by whom it concerns."""
+    yield from map(str, lost_results(s.queries, ResultLog(directory / "results").missing(s.segments)))
 
 
 # -- buckets ------------------------------------------------------------------------------------------------------
@@ -126,9 +136,9 @@ def _buckets(directory: Path, s: State) -> Iterator[Problem]:
     folder = directory / "buckets"
     for ref in s.sources.values():
         for name in sorted(ref.files):
-            yield from _bucket(folder / name, read_again(s, ref))
+            yield from _bucket(folder / name, s.platform, read_again(s, ref))
     for joined in s.joined.values():
-        yield from _bucket(folder / joined.file, MADE_AGAIN)
+        yield from _bucket(folder / joined.file, s.platform, MADE_AGAIN)
 
 
 def read_again(s: State, ref: SourceRef) -> str:
@@ -139,9 +149,9 @@ def read_again(s: State, ref: SourceRef) -> str:
     )
 
 
-def _bucket(path: Path, consequence: str) -> Iterator[Problem]:
+def _bucket(path: Path, platform: str, consequence: str) -> Iterator[Problem]:
     try:
-        verify_bucket(path)
+        verify_bucket(path, platform)
     except AJoinError as e:
         yield Problem(f"buckets/{path.name}", e.reason, e.message, consequence)
 
@@ -188,7 +198,7 @@ def segment_problem(data: bytes, segment: Segment) -> str:
     return ""
 
 
-# -- pushed rows --------------------------------------------------------------------------------------------------
+# -- what sources keep --------------------------------------------------------------------------------------------
 
 
 def _pushed(directory: Path, s: State) -> Iterator[Problem]:
@@ -208,3 +218,13 @@ def _pushed(directory: Path, s: State) -> Iterator[Problem]:
                     f"batch {number} that was pushed to stream {name} is missing",
                     "the platform stops at the epoch that reads it",
                 )
+
+
+def _ledgers(directory: Path, s: State) -> Iterator[Problem]:
+    for name, st in s.streams.items():
+        if st.source.kind == "files":
+            file = f"sources/{folder_of(name)}/{LEDGER}"
+            try:
+                check_ledger(directory / file, int(st.position.offset))
+            except InternalError as e:
+                yield Problem(file, e.reason, f"{e.message} (stream {name})", "the platform does not start")

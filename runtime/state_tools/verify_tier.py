@@ -65,7 +65,7 @@ def _bucket_problem(contents: TierContents, name: str) -> str:
     if data is None:
         return "there is no such object"
     try:
-        arrays = parse(name, memoryview(data)).arrays
+        arrays = parse(name.partition("/")[2], contents.state.platform, memoryview(data)).arrays
         for key in arrays:
             arrays[key]  # checked by looking
     except AJoinError as e:

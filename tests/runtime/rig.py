@@ -90,8 +90,11 @@ class Rig:
 
     def rows(self, id: str) -> list[tuple[Any, ...]]:
         """The query's result log, sorted: (window_start, window_end, output, ...)."""
-        batches = self.engine.read_results(id, None, 1 << 30)
-        return sorted(r for b in batches for r in plain(b.rows))
+        rows, after = [], None
+        while batches := self.engine.read_results(id, after, 1 << 30):
+            rows += [r for b in batches for r in plain(b.rows)]
+            after = batches[-1].cursor
+        return sorted(rows)
 
     def delivered(self, epoch: int | None = None) -> dict[str, list[tuple[Any, ...]]]:
         """Rows by query of one epoch; by default the last one."""

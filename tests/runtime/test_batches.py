@@ -57,7 +57,7 @@ def test_together_as_alone(tmp_path, monkeypatch, alone, together):
 
 def test_small_and_large_batches_are_written_as_the_same_kind_of_stream(tmp_path):
     """Small ones are put together here, large ones by Arrow; slices do not bring their neighbours along."""
-    writer = SegmentWriter(SegmentFolder(str(tmp_path)), "s")
+    writer = SegmentWriter(SegmentFolder(str(tmp_path), "p"), "s")
     big = pa.record_batch({"x": pa.array(range(100_000)), "s": pa.array([str(i) for i in range(100_000)])})
     other = pa.record_batch({"y": pa.array([1.5, None])}).replace_schema_metadata({"about": "it"})
     batches = [big.slice(10, 3), big, other, big.slice(99_999, 1), other.slice(1, 1)]

@@ -47,8 +47,8 @@ def test_a_bucket_reads_back_as_it_was_written(tmp_path_factory, described):
         for name, (dtype, n, width) in described.items()
     }
     meta = {"stream": "V", "epoch": 7, "types": {"x": "BIGINT"}}
-    size = bucket_file.write(path, meta, arrays)
-    found = bucket_file.read(path)
+    size = bucket_file.write(path, "p", meta, arrays)
+    found = bucket_file.read(path, "p")
     assert (found.name, found.meta, size) == ("b1.bucket", meta, path.stat().st_size)
     assert list(found.arrays) == list(arrays)
     for name, array in arrays.items():
@@ -93,7 +93,7 @@ def test_a_view_reads_back_with_its_indexes(tmp_path):
 def sample(path):
     """A bucket with arrays of every size class, and where its parts lie: (first byte, end) by name."""
     arrays = {"a": np.arange(100), "one": np.array([7], np.uint8), "none": np.empty((0, 2)), "sets": np.ones((40, 2))}
-    bucket_file.write(path, {"stream": "V", "epoch": 3}, arrays)
+    bucket_file.write(path, "p", {"stream": "V", "epoch": 3}, arrays)
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:16], "little")
     parts = {"magic": (0, 8), "length": (8, 16), "checksum": (16, 24), "header": (24, 24 + length)}
@@ -107,7 +107,7 @@ def sample(path):
 def assert_damaged(path, raw):
     """Named by `verify` and by whoever opens it and looks at all arrays; never a crash, never another value."""
     path.write_bytes(raw)
-    for look in (lambda: bucket_file.verify(path), lambda: dict(bucket_file.read(path).arrays)):
+    for look in (lambda: bucket_file.verify(path, "p"), lambda: dict(bucket_file.read(path, "p").arrays)):
         with pytest.raises(InternalError, match=r"b7\.bucket") as caught:
             look()
         assert caught.value.reason == "BUCKET_DAMAGED"
@@ -133,8 +133,8 @@ def test_wrong_padding_is_nobodys_business(tmp_path):
     wrong = bytes(byte if at in inside else 255 for at, byte in enumerate(raw))
     assert wrong != raw
     path.write_bytes(wrong)
-    bucket_file.verify(path)
-    assert bucket_file.read(path).arrays["a"].tolist() == list(range(100))
+    bucket_file.verify(path, "p")
+    assert bucket_file.read(path, "p").arrays["a"].tolist() == list(range(100))
 
 
 def test_a_file_of_another_length_is_damaged(tmp_path):
@@ -161,7 +161,7 @@ def test_arrays_are_checked_when_they_are_looked_at_and_only_then(tmp_path):
     wrong = bytearray(raw)
     wrong[parts["sets"][0]] ^= 1
     path.write_bytes(wrong)
-    found = bucket_file.read(path)
+    found = bucket_file.read(path, "p")
     assert found.nbytes == 100 * 8 + 1 + 40 * 2 * 8 and "sets" in found.arrays, "neither needs the data"
     assert found.arrays["a"] is found.arrays["a"], "checked once"
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_is_damaged(tmp_path):
     (tmp_path / "b7.bucket").mkdir()
     for look in (bucket_file.verify, bucket_file.read):
         with pytest.raises(InternalError, match=r"b7\.bucket") as caught:
-            look(tmp_path / "b7.bucket")
+            look(tmp_path / "b7.bucket", "p")
         assert caught.value.reason == "BUCKET_DAMAGED"
 
 
@@ -233,12 +233,13 @@ def test_a_store_travels_as_its_path_and_keeps_few_files_open(tmp_path):
 
 def test_the_header_is_readable_without_this_program(tmp_path):
     path = tmp_path / "b1.bucket"
-    bucket_file.write(path, {"stream": "V"}, {"a": np.array([1, 2], np.int64)})
+    bucket_file.write(path, "p", {"stream": "V"}, {"a": np.array([1, 2], np.int64)})
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:16], "little")
     header = json.loads(raw[24 : 24 + length])
     checksum = xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))
-    assert header == {"meta": {"stream": "V"}, "arrays": [["a", "<i8", [2], 0, checksum]]}
+    arrays = [["a", "<i8", [2], 0, checksum]]
+    assert header == {"name": "b1.bucket", "platform": "p", "meta": {"stream": "V"}, "arrays": arrays}
     assert int.from_bytes(raw[16:24], "little") == xxhash.xxh3_64_intdigest(raw[8:16] + raw[24 : 24 + length])
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import InvalidRequest
+from optimizer.errors import InternalError, InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.files import FilesSource, parse_config
+from runtime.connectors.files import FilesSource, check_ledger, parse_config
 from runtime.connectors.registry import check_options, make_source
 
 SCHEMA = StreamSchema("S", (Column("ts", ColumnType.TIMESTAMP), Column("n", ColumnType.BIGINT)), time="ts")
@@ -140,6 +140,65 @@ def test_a_torn_last_ledger_line_is_cut_off(data):
     source = open_source(data)
     assert source.latest(1, NOW) == 2
     assert numbers(open_source(data), 0, 2) == [1, 2]
+
+
+def test_a_damaged_ledger_is_named_and_never_becomes_dead_letters(data):
+    for n in range(3):
+        put(data, f"{n}.jsonl", n)
+    open_source(data).latest(0, NOW)
+    ledger = data.parent / "state" / "files.ledger"
+    raw = ledger.read_bytes()
+    lines = raw.splitlines(keepends=True)
+    digit = raw.index(b",", 9) + 1  # of the first file's size
+    for spoiled in (
+        b"{" + raw[1:],
+        raw[:digit] + b"7" + raw[digit + 1 :],
+        raw.replace(b"1.jsonl", b"9.jsonl"),
+        lines[1] + lines[0] + lines[2],
+        lines[0] + lines[2],
+        lines[0] + lines[0] + lines[2],
+        raw.replace(b"2.jsonl", b"9.jsonl"),  # the last line, whole and changed
+    ):
+        ledger.write_bytes(spoiled)
+        source = open_source(data)
+        for act in (
+            lambda s: s.begin(0),
+            lambda s: s.latest(0, NOW),
+            lambda s: s.reads(0, 1),
+            lambda s: check_ledger(ledger, 0),
+        ):
+            with pytest.raises(InternalError) as caught:
+                act(source)
+            assert caught.value.reason == "SOURCE_DAMAGED"
+            assert str(ledger) in caught.value.message and "from a copy" in str(caught.value)
+        assert ledger.read_bytes() == spoiled, "it stays for whoever repairs it"
+    ledger.write_bytes(raw)
+    assert numbers(open_source(data), 0, 3) == [0, 1, 2]
+
+
+def test_a_ledger_that_has_lost_its_end_reads_nothing_twice(data):
+    for n in range(3):
+        put(data, f"{n}.jsonl", n)
+    open_source(data).latest(0, NOW)
+    ledger = data.parent / "state" / "files.ledger"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
+    source = open_source(data)
+    source.begin(2)  # the third one was in no epoch: it is simply the next
+    for act in (lambda: source.begin(3), lambda: source.latest(3, NOW), lambda: source.reads(0, 3)):
+        with pytest.raises(InternalError, match="lists 2 files, and 3 were read") as caught:
+            act()
+        assert caught.value.reason == "SOURCE_DAMAGED"
+
+
+def test_the_ledger_of_another_stream_is_not_taken(data, tmp_path):
+    put(data, "a.jsonl", 1)
+    open_source(data).latest(0, NOW)
+    other = tmp_path / "other stream"
+    other.mkdir()
+    (other / "files.ledger").write_bytes((data.parent / "state" / "files.ledger").read_bytes())
+    with pytest.raises(InternalError) as caught:
+        FilesSource(parse_config({"path": str(data)}), other).begin(0)
+    assert caught.value.reason == "SOURCE_DAMAGED"
 
 
 def test_gone_changed_and_unreadable_files_are_dead_letters_and_the_rest_goes_on(data):

@@ -66,6 +66,26 @@ def test_trim_deletes_and_never_reuses_a_number(tmp_path):
         again.reads(3, 5)
 
 
+@pytest.mark.parametrize("mark", [b"", b"4", b"no number", b"deadbeef 4\n"])
+def test_a_damaged_mark_is_said_and_no_number_is_used_twice(tmp_path, mark, caplog):
+    source = PushSource(tmp_path)
+    for n in range(4):
+        source.append_rows([{"n": n}])
+    source.trim([4])
+    (tmp_path / "trimmed").write_bytes(mark)
+    again = PushSource(tmp_path)
+    assert str(tmp_path / "trimmed") in caplog.text and "damaged" in caplog.text
+    again.begin(4)  # the log knows
+    assert again.append_rows([{"n": 4}]) == 5
+
+
+def test_names_that_are_no_batches_are_left_alone(tmp_path):
+    PushSource(tmp_path).append_rows([{"n": 1}])
+    for name in ("0000000000.jsonl~", "2024 notes.txt", "1.jsonl", "0000000007.bak"):
+        (tmp_path / name).write_text("?")
+    assert PushSource(tmp_path).latest(0, 0) == 1
+
+
 def test_an_unfinished_segment_is_none(tmp_path):
     (tmp_path / ".0000000000.jsonl.tmp").write_bytes(b'{"n": 1')
     source = PushSource(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ RECORDS = [{"n": 1, "text": "line\nbreak"}, {"n": 2, "text": "ü"}, {"n": 3, "va
 
 def filled(directory, records=RECORDS):
     log = Log(directory)
+    log.read()
     for record in records:
         log.append(record)
     log.close()
@@ -80,6 +82,7 @@ def test_a_snapshot_begins_a_new_log(tmp_path):
 @pytest.mark.parametrize("spoil", [lambda raw: b"", lambda raw: raw[:-5], lambda raw: raw[:12] + b"?" + raw[13:]])
 def test_a_damaged_snapshot_is_refused(tmp_path, spoil):
     log = Log(tmp_path)
+    log.read()
     log.snapshot({"state": 1})
     path = tmp_path / "snapshot-1.json"
     path.write_bytes(spoil(path.read_bytes()))
@@ -160,3 +163,92 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
         child.kill()
         child.communicate()
     StateLock(tmp_path).release()
+
+
+# -- files that do not belong here --------------------------------------------------------------------------------
+
+
+def after_snapshot(directory, number=1):
+    """A log with snapshots up to `number` and two records since."""
+    log = Log(directory)
+    log.read()
+    for n in range(1, number + 1):
+        log.snapshot({"state": n})
+    log.append({"n": 1})
+    log.append({"n": 2})
+    log.close()
+    return {"state": number}, [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("higher", [2, 7, 99999])
+def test_a_stray_copy_with_a_higher_number_is_not_taken_for_the_newest(tmp_path, higher, caplog):
+    expected = after_snapshot(tmp_path)
+    stray = tmp_path / f"snapshot-{higher}.json"
+    shutil.copy(tmp_path / "snapshot-1.json", stray)
+    log = Log(tmp_path)
+    assert log.read() == expected
+    assert f"{stray} is a copy of snapshot 1 and is left alone" in caplog.text and stray.exists()
+    log.append({"n": 3})
+    log.snapshot({"state": "next"})
+    log.close()
+    assert Log(tmp_path).read() == ({"state": "next"}, [])
+
+
+def test_a_snapshot_of_another_time_beside_the_right_one_is_refused(tmp_path):
+    """Its own number fits its name, and nobody can know which of the two counts."""
+    after_snapshot(tmp_path / "one", 3)
+    after_snapshot(tmp_path / "two", 4)
+    shutil.copy(tmp_path / "two" / "snapshot-4.json", tmp_path / "one")
+    before = sorted(p.name for p in (tmp_path / "one").iterdir())
+    with pytest.raises(InternalError, match=r"snapshot-4\.json does not follow snapshot-3\.json") as caught:
+        Log(tmp_path / "one").read()
+    assert caught.value.reason == "LOG_CORRUPT" and "move the one" in str(caught.value)
+    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == before, "nothing is removed"
+
+
+def test_a_log_that_does_not_follow_its_snapshot_is_refused(tmp_path):
+    for records in (1, 2):
+        for name in ("one", "two"):
+            log = Log(tmp_path / f"{name}{records}")
+            log.read()
+            log.snapshot({"state": name})
+            for n in range(records):
+                log.append({"n": n})
+            log.close()
+        shutil.copy(tmp_path / f"one{records}" / "log-1.jsonl", tmp_path / f"two{records}")
+        with pytest.raises(InternalError, match="line 1 is damaged, or belongs to another file"):
+            Log(tmp_path / f"two{records}").read()
+
+
+@pytest.mark.parametrize("lost", ["snapshot-2.json", "renamed"])
+def test_a_log_without_its_snapshot_does_not_start_from_nothing(tmp_path, lost):
+    after_snapshot(tmp_path, 2)
+    if lost == "renamed":
+        (tmp_path / "snapshot-2.json").rename(tmp_path / "snapshot-5.json")
+        (tmp_path / "log-2.jsonl").unlink()
+    else:
+        (tmp_path / lost).unlink()
+    with pytest.raises(InternalError) as caught:
+        Log(tmp_path).read()
+    assert caught.value.reason == "LOG_CORRUPT" and "restore it" in str(caught.value)
+
+
+def test_a_changed_last_record_was_acknowledged_and_is_not_cut_off(tmp_path):
+    path = filled(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"n":3', b'"n":4'))
+    with pytest.raises(InternalError, match="line 3"):
+        Log(tmp_path).read()
+
+
+FOREIGN = ("snapshot-old.json", "log-x.jsonl", "snapshot-1.json~", ".log-1.jsonl.swp", "snapshot-01.json", "notes.txt")
+
+
+def test_foreign_names_are_left_alone(tmp_path, caplog):
+    expected = after_snapshot(tmp_path)
+    for name in FOREIGN:
+        (tmp_path / name).write_text("?")
+    log = Log(tmp_path)
+    assert log.read() == expected
+    assert all(f"{tmp_path / name} is no file of this platform" in caplog.text for name in FOREIGN)
+    log.snapshot({"state": 2})
+    assert {p.name for p in tmp_path.iterdir()} == {*FOREIGN, "format", "snapshot-2.json"}

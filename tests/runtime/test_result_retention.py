@@ -101,7 +101,7 @@ def test_a_query_has_no_rows_in_epochs_before_it(tmp_path, monkeypatch):
     epochs(rig, range(5, 8))
     rig.reopen()
     seen, index = [], ResultLog.index
-    monkeypatch.setattr(ResultLog, "index", lambda self, e, s: seen.append(e) or index(self, e, s))
+    monkeypatch.setattr(ResultLog, "index", lambda self, e, *s: seen.append(e) or index(self, e, *s))
     assert cursors(rig, "late") == [6, 7, 8] == sorted(set(seen))
 
 
@@ -171,7 +171,7 @@ def test_a_damaged_index_stops_its_readers_until_it_has_expired(tmp_path):
     rig.reopen()
     with pytest.raises(InternalError, match=f"{segment.file} is damaged at its end") as caught:
         rig.engine.read_results("q0", Cursor(1, 0))
-    assert caught.value.reason == "RESULTS_DAMAGED" and "after epoch 2" in caught.value.hint
+    assert caught.value.reason == "RESULTS_DAMAGED" and "after the cursor 2:" in caught.value.hint
     (problem,) = verify(rig.directory).problems
     assert problem.file == f"results/{segment.file}" and "index" in problem.what
     epochs(rig, range(2, 5))

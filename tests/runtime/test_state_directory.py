@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from optimizer.errors import AJoinError
+from runtime.api import QueryState
+from runtime.connectors.base import ConnectorSpec
 from runtime.durable.contents import read_tier
 from runtime.durable.mark import tier_of
 from runtime.log.lock import is_locked
@@ -113,7 +115,7 @@ def test_gc_removes_exactly_the_debris(rig):
         "buckets/.b7.1.tmp": "half written",
         "results/e9-0.segment": "no committed epoch lists it",
         "log/snapshot.tmp": "half written",
-        "log/log-99999.jsonl": "replaced by a newer snapshot",
+        "log/log-0.jsonl": "replaced by a newer snapshot",
         f"sources/{spare.name}/push/0000000000.jsonl": "of a stream that was deleted",
     }
     for name in debris:
@@ -168,6 +170,43 @@ def test_a_damaged_log_is_a_problem_and_not_an_exception(rig):
         inspect(rig.directory)
     with pytest.raises(AJoinError, match="line 2"):
         collect(rig.directory)
+
+
+def test_foreign_files_and_stray_snapshots_are_reported_and_change_nothing(rig):
+    rig.reopen(kill=False)
+    rig.create("after the snapshot", JOIN.replace("10 SECONDS", "20 SECONDS"))
+    rig.engine.abandon()
+    log = rig.directory / "log"
+    newest = max(log.glob("snapshot-*.json"))
+    stray = ("snapshot-old.json", "log-x.jsonl", "snapshot-2.json~", "snapshot-99.json")
+    for name in stray:
+        (log / name).write_bytes(newest.read_bytes())
+    before = contents(rig.directory)
+    assert set(inspect(rig.directory).foreign) == {f"log/{name}" for name in stray}
+    found = verify(rig.directory)
+    assert not found.problems and all(any(f"log/{name}" in note for note in found.notes) for name in stray)
+    assert collect(rig.directory) == [] and contents(rig.directory) == before
+    rig.engine = rig._open()
+    assert rig.engine.query("after the snapshot").state is QueryState.RUNNING, "what was acknowledged is there"
+
+
+def test_a_damaged_ledger_is_a_problem(tmp_path):
+    data = tmp_path / "in"
+    data.mkdir()
+    (data / "a.jsonl").write_text('{"k": 1, "ts": 1}\n')
+    made = Rig(tmp_path / "state", allowed_roots=(tmp_path,))
+    made.stream("A", ConnectorSpec("files", (("path", str(data)),)), k="BIGINT")
+    made.epoch()
+    made.engine.abandon()
+    assert not verify(made.directory).problems
+    (ledger,) = made.directory.rglob("files.ledger")
+    for spoiled in (ledger.read_bytes().replace(b"a.jsonl", b"b.jsonl"), b""):
+        ledger.write_bytes(spoiled)
+        (problem,) = verify(made.directory).problems
+        assert problem.reason == "SOURCE_DAMAGED" and problem.file == str(ledger.relative_to(made.directory))
+        with pytest.raises(AJoinError, match=str(ledger)) as refused:
+            made._open()
+        assert refused.value.reason == "SOURCE_DAMAGED"
 
 
 def test_pushed_rows_that_an_epoch_still_needs_are_missed(rig):
