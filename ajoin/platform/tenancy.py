@@ -160,6 +160,3 @@ class Scope:
             reason=error.reason,
             hint=f"ask an operator; the server's log says more under {id}",
         )
-
-
-EVERYTHING = Scope()

@@ -104,7 +104,7 @@ class LocalState:
         return log.read()
 
     def take_over(self, state: State, log: Log) -> None:
-        """The lock of the directory has done that. A new state is written down at once, for its `platform`: the first
+        """The directory's lock keeps others out. A new state is written down at once, for its `platform`: the first
         file that belongs to it must not come before it."""
         if log.is_new:
             log.snapshot(state.to_json())

@@ -5,7 +5,7 @@ The durable log is the truth, because every record reached it first. The local d
     the same log             a restart on the same machine: all its files are what they should be
     a beginning of it        the process died between the two writes: files of the records it has are good; those that
                              the missing records list were written by an attempt, perhaps not the one that counts
-    anything else            lost, older, damaged, of another machine or of another tier: none of its files is believed
+    anything else            lost, older, damaged, of another machine or of another tier: none of its files is used
 
 Files that may not be used are deleted; buckets and results are fetched again when they are opened, what sources keep at
 once. So it makes no difference whether, and between which two steps, the local directory was lost.
@@ -42,7 +42,7 @@ def recover(
     tier: DurableTier, claim: Claim, directory: Path, read_local: Callable[[], LogContents], map: Map
 ) -> tuple[LogContents, Place | None]:
     """The log that counts, and where it ends in the tier (None: the tier has none); afterwards the directory holds
-    nothing that is not believed."""
+    only files that may be used."""
     if claim.truth is None:
         local = read_local()
         if local.snapshot is not None or local.records:

@@ -132,7 +132,7 @@ class EngineReads:
             if after is not None and gone is not None and after < gone:
                 raise cursor_expired(id, after, gone)
             if record.last is None or (after is not None and is_past(after, record.last)):
-                return []  # it has waited for rows for long, perhaps, and need not look for them in every epoch
+                return []  # nothing after the cursor: known without opening a segment
             first = record.epoch if after is None else max(record.epoch, after.epoch)
             epochs = list(state.segments)  # in order
             epochs = epochs[bisect_left(epochs, first) : bisect_right(epochs, record.last.epoch)]

@@ -137,7 +137,7 @@ _OPEN: BoundedCache[tuple[str, int, str], BucketFile] = BoundedCache(_KEPT_OPEN)
 
 
 def _arrived(store: str, platform: str, places: Mapping[str, _Place], parcels: Mapping[int, Broadcast]) -> ParcelStore:
-    """A stage has arrived in this process. What was open and belongs to a withdrawn parcel can be let go."""
+    """Called when a stage arrives in this process: open buckets of withdrawn parcels are closed."""
     if parcels:
         _OPEN.keep(lambda at: at[0] == store and at[1] in parcels)
     return ParcelStore(store, platform, places, parcels)

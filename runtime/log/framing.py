@@ -35,7 +35,7 @@ def checksum_of(line: str) -> int:
 
 
 def read_frames(name: str, raw: bytes, *, after: int = 0, torn: bool = False) -> Iterator[Framed]:
-    """All records of a file. `torn`: its last line may be what a crash has left of one, and is then passed over; any
+    """All records of a file. `torn`: its last line may be what a crash has left of one, and is then skipped; any
     other line that is not what was written here is LOG_CORRUPT. A last line that is whole JSON was not torn: it was
     acknowledged and then changed, or it belongs somewhere else."""
     lines, end = raw.split(b"\n"), 0

@@ -81,7 +81,7 @@ class Log:
         self.since_snapshot = 0
 
     def follow(self, objects: Objects, place: Place | None) -> None:
-        """From the next snapshot on, which must come first, nothing is written here that is not there already.
+        """Write everything to `objects` first, from the next snapshot on; that must come before the next record.
         `place`: where the log ends there; None: there is none yet, it begins where this one ends."""
         self.close()
         self._objects = objects

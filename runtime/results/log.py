@@ -181,7 +181,7 @@ class ResultLog:
             raise damaged(epoch, segment, "is missing") from e
 
     def _load_listed(self, cursor: Cursor, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
-        """Of an epoch that retention has certainly left alone."""
+        """For an epoch whose results have not expired: a missing file is damage."""
         try:
             return self._load(cursor, segment, entry)
         except FileNotFoundError as e:

@@ -4,7 +4,7 @@ A segment appears whole and counts only once the epoch's commit lists it. Its ta
 the directory that all tasks see, or back with the task's answer (runtime.exchange).
 
 The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
-task wrote are never shown to anybody. The index also names the segment and its platform: two segments can be equal in
+task wrote are never delivered. The index also names the segment and its platform: two segments can be equal in
 everything else, and one that lies in the place of another is noticed all the same.
 
 What the platform remembers of an epoch does not grow with its queries: a thousand of them, over ten thousand epochs,

@@ -7,7 +7,7 @@ says what the platform will do about it:
 - a file of a source bucket: its tuples are read again from the offsets in the log, by the next epoch; if the source
   no longer has them, the platform stops with BUCKET_LOST (runtime.engine.repair);
 - a joined bucket: made again from source buckets, by the next epoch;
-- a result segment: its rows cannot be made again; whoever reads past them is told RESULTS_DAMAGED;
+- a result segment: its rows cannot be made again; their readers are told RESULTS_DAMAGED;
 - pushed rows that no epoch has read: the platform stops at the epoch that needs them;
 - the ledger of a files source: the platform does not start.
 
