@@ -75,7 +75,7 @@ Global___GetStatusRequest: _TypeAlias = GetStatusRequest  # noqa: Y015
 
 @_typing.final
 class GetStatusResponse(_message.Message):
-    """The status."""
+    """The status. Tenants are told of their own queries, rows and sinks; what cannot be divided is 0 or empty for them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -265,7 +265,7 @@ Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
 
 @_typing.final
 class GetStatisticsResponse(_message.Message):
-    """Statistics."""
+    """Statistics. Tenants are told of their own queries; rows, stages and latency of epochs are 0 or empty for them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -150,7 +150,7 @@ class ExplainResponse(_message.Message):
     text: _builtins.str
     """In the format that was asked for."""
     plan_version: _builtins.int
-    """The plan version it describes."""
+    """The plan version it describes. 0: not told to tenants."""
     def __init__(
         self,
         *,

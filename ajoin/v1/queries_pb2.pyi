@@ -121,7 +121,7 @@ class Query(_message.Message):
     rows: _builtins.int
     """Rows delivered so far."""
     plan_version: _builtins.int
-    """The plan version that brought the query in."""
+    """The plan version that brought the query in. 0: not told to tenants."""
     epoch: _builtins.int
     """The first epoch that runs with it."""
     group: _builtins.int

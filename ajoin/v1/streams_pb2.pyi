@@ -162,7 +162,7 @@ class StreamSpec(_message.Message):
 
     @_builtins.property
     def source(self) -> Global___Connector:
-        """(Required) Where the tuples come from."""
+        """(Required) Where the tuples come from. Tenants see the options of streams that they declared themselves."""
 
     def __init__(
         self,
