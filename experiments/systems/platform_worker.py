@@ -28,7 +28,6 @@ from experiments.template import TIME, TemplateQuery, ajoin_sql, columns, used_s
 from optimizer.errors import AJoinError
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
-from runtime.buckets import file as bucket_file
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -167,7 +166,7 @@ def memory(engine: Engine) -> dict[str, float]:
     for ref in engine.state.sources.values():
         rows += ref.rows
         raw += ref.rows * 8 * (len(columns()) + 1)
-        for name, array in bucket_file.read(engine.directory / "buckets" / ref.file).arrays.items():
+        for name, array in engine.parts.exchange.files.open(ref.file).arrays.items():
             if not name.startswith("v"):
                 tuples += array.nbytes
             elif name.count(":") == 1:

@@ -1,7 +1,8 @@
 """Which queries keep an epoch from ending: found by running the epoch without some of them.
 
 An epoch that failed is first run again as it is: a lost machine is nobody's fault. If it fails again, it is run without
-any query; if that fails too, no query is to blame and the failure stands. Otherwise one culprit is found by bisection:
+any query; if that fails too, no query is to blame and the failure stands. The same holds when more than half of the
+queries would have to go: then whatever they share is broken. Otherwise one culprit is found by bisection:
 among the queries in a fixed order, the shortest beginning that fails ends with one. That takes log2 n runs per culprit,
 and one more to see whether the rest can run.
 
@@ -28,6 +29,8 @@ def find_culprits(uids: Sequence[str], runs: Runs) -> tuple[str, ...] | None:
     while True:
         culprits.append(_last_of_shortest_failing(kept, runs))
         kept.remove(culprits[-1])
+        if len(culprits) > max(1, len(uids) // 2):
+            return None
         if runs(kept):
             return tuple(culprits)
 

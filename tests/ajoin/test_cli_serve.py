@@ -189,9 +189,11 @@ def test_a_lost_bucket_is_said_in_the_status_and_in_the_exit_code(tmp_path: Path
         assert process.wait(WAIT) == 1
         assert process.stdout is not None and process.stderr is not None
         assert f"bucket file {lost} is lost" in process.stdout.read() + process.stderr.read()
-    again = subprocess.run(
-        [sys.executable, "-c", "from ajoin.cli import main; main()", "serve", "--set", "executor=local", *flags,
-         "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=WAIT,
-    )  # fmt: skip
-    assert again.returncode == 1 and "BUCKET_LOST" in again.stderr, "the planned epoch is in the way of every start"
+    with serving(tmp_path, *flags) as (process, address), Client(address) as client:
+        failed_again = "the planned epoch fails again, and the service answers all the same"
+        while client.status().state != "FAILED":
+            process.poll()
+        assert f"bucket file {lost} is lost" in client.status().message, failed_again
+        assert client.query("q1").rows == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT) == 1
