@@ -92,7 +92,6 @@ class EpochLoop:
 
     def run_planned(self, planned: EpochPlanned, ahead: list[SourceReport] | None = None) -> EpochReport:
         began = time.perf_counter()
-        queries, plan = self._state.running, self._state.plan
         try:
             result, unneeded = self._run_and_commit(planned, ahead)
         except Exception as failure:
@@ -100,6 +99,7 @@ class EpochLoop:
                 raise
             result, unneeded = self._without_culprits(planned, failure)
         event = result.event
+        plan, queries = self._state.plan, self._state.running  # now: culprits may have been suspended
         reach("epoch.committed")
         committed = time.perf_counter()
         gauges = self.pressure.committed(event.epoch, began, committed)
@@ -156,6 +156,7 @@ class EpochLoop:
             reach("apply.recorded")
             self._parts.planner.memory = decision.memory
         result, unneeded = self._run_and_commit(planned, None)
+        self._ahead.discard()  # what it reads for the next epoch is not listed yet
         remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # what probes have written
         self._parts.results.keep_only(self._state.segment_files)
         return result, unneeded

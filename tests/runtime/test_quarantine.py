@@ -159,6 +159,19 @@ def test_queries_can_be_suspended_before_anything_runs(killed, undisturbed):
     assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
 
 
+def test_what_the_epoch_measured_belongs_to_the_plan_without_the_culprit(tmp_path):
+    """The culprit has the only bit of a second word of query sets, which the plan without it does not have."""
+    rig = opened(tmp_path / "state", Dying("bad"))
+    for number in range(62):
+        rig.create(f"q{number}", GOOD)
+    rig.create("bad", GOOD)
+    assert rig.engine.plan.by_uid["bad#65"].slot == 64
+    rig.epoch(tuples(0))
+    rig.epoch(tuples(1))
+    assert rig.engine.query("bad").state == QueryState.SUSPENDED
+    assert rig.rows("q7") == rig.rows("good")
+
+
 def test_a_failure_that_passes_suspends_nobody(tmp_path, undisturbed):
     class Once(LocalExecutor):
         def __init__(self) -> None:
