@@ -14,6 +14,7 @@ from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, read, verify
 from runtime.buckets.store import NO_FILE, BucketStore, Opened
 from runtime.durable.cached_folder import CachedFolder, tier_at
+from runtime.machine.cache import BoundedCache
 
 _ATTEMPTS = 3
 _OPEN_SHARE = 8
@@ -91,13 +92,13 @@ class TieredStore(BucketStore):
             self.folder.fetch(name)
 
 
-_STORES: dict[str, TieredStore] = {}
+_STORES: BoundedCache[str, TieredStore] = BoundedCache(16)
 
 
 def _arrived(folder: CachedFolder, platform: str) -> TieredStore:
     """One store per directory and process, with the objects that the stage brought along."""
     store = _STORES.get(str(folder.directory))
     if store is None or (store.folder.uri, store.platform) != (folder.uri, platform):
-        store = _STORES[str(folder.directory)] = TieredStore(folder, platform)
+        store = _STORES.put(str(folder.directory), TieredStore(folder, platform))
     store.folder = folder
     return store

@@ -6,7 +6,8 @@
     take over   sources are opened; from here on no other owner's writes count
     clean       files that no committed epoch lists are debris of a crash; results beyond the retention go
     deliver     sinks are told what they do not have yet
-    finish      an epoch that was planned and not committed is run again, from its logged offsets and plan version
+    finish      an epoch that was planned and not committed is run again from its logged offsets, now or, without
+                `finish_on_open`, by the first `run_epoch`
 
 `open_parts` is the first three; `recover` the rest, on a whole engine.
 """
