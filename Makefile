@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # two workers, in the order and the groups of tests/spread.py; at the end, what took longest
 SPREAD := -n 2 --durations=20
 
-.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults soak clean
+.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults test-poison soak clean
 
 setup: $(STAMP)
 
@@ -51,6 +51,10 @@ test-long: setup
 # random lives with kills at random crash points; a failing seed says how to repeat it
 test-faults: setup
 	$(BIN)/python -m tests.faults --seeds $(or $(SEEDS),200)
+
+# random lives with hostile queries, tuples, sinks and clients, on Spark; a failing seed says how to repeat it
+test-poison: setup
+	$(BIN)/python -m tests.poison --seeds $(or $(SEEDS),100)
 
 # steady load and query churn; memory, files and epoch times must stay flat
 soak: setup

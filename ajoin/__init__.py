@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from ajoin.client.async_client import AsyncClient
     from ajoin.client.client import Client
     from ajoin.client.results import Batch, Cursor, Progress, Results
+    from runtime.api import AtLimit, Budget
     from runtime.results.factorized import expand
 
 _HOMES = {
     "AsyncClient": "ajoin.client.async_client",
+    "AtLimit": "runtime.api",
     "Batch": "ajoin.client.results",
+    "Budget": "runtime.api",
     "Client": "ajoin.client.client",
     "Cursor": "ajoin.client.results",
     "Progress": "ajoin.client.results",
@@ -31,7 +34,7 @@ _HOMES = {
     "expand": "runtime.results.factorized",
 }
 
-__all__ = ["AsyncClient", "Batch", "Client", "Cursor", "Progress", "Results", "errors", "expand"]
+__all__ = ["AsyncClient", "AtLimit", "Batch", "Budget", "Client", "Cursor", "Progress", "Results", "errors", "expand"]
 
 
 def __getattr__(name: str) -> Any:

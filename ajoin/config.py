@@ -14,7 +14,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +30,7 @@ from pydantic_settings import (
 from ajoin.platform.catalog import Limits
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
+from runtime.api import Budget
 
 DEFAULT_FILE = Path("ajoin.toml")
 FILE_VARIABLE = "AJOIN_CONFIG"
@@ -78,6 +79,12 @@ class Settings(BaseSettings):
     stage_timeout: float = Field(
         600.0, ge=0, description="seconds after which a stage of an epoch is ended and counts as failed; 0: never"
     )
+    worker_memory: int = Field(
+        0,
+        ge=0,
+        description="most bytes of memory that a Spark Python worker may take before its task fails; 0: its share of "
+        "the machine",
+    )
     partitions: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096, description="join partitions")
     batch_interval: float = Field(1.0, ge=0, description="seconds in which requests are collected into one batch")
     epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")
@@ -85,6 +92,12 @@ class Settings(BaseSettings):
     optimize_period: float = Field(10.0, ge=0, description="seconds between two optimizer runs; 0: only on request")
     retention_epochs: int = Field(10_000, ge=1, description="epochs a query's result log keeps")
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
+    epoch_rows: int = Field(
+        10_000_000, ge=0, description="rows one query may make in an epoch before the rest is postponed; 0: any"
+    )
+    max_epochs_behind: int = Field(
+        200, ge=0, description="epochs a query's rows may be postponed before it is suspended"
+    )
     allowed_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         (),
         description="folders that file sources and sinks may use (a list, or text with commas); empty: any when "
@@ -93,23 +106,60 @@ class Settings(BaseSettings):
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
     max_windows: int = Field(10_000, ge=1, description="most windows of a query that one tuple may be in")
     max_expression_nodes: int = Field(
-        20_000, ge=1, description="most operators, columns and constants of a query, IN lists included"
+        2_000, ge=1, description="most operators, columns and constants of a query; an IN list is one"
     )
     max_in_values: int = Field(10_000, ge=1, description="most values of one IN list")
     max_like_characters: int = Field(1_000, ge=1, description="longest pattern of LIKE")
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
-    max_queries: int = Field(4096, ge=1, description="most queries running at the same time")
+    max_queries: int = Field(4096, ge=1, description="most queries that are not deleted, suspended ones included")
     max_tenant_queries: int = Field(
         0, ge=0, description="most running queries of a tenant, unless the token file says otherwise; 0: any"
     )
     max_tenant_streams: int = Field(0, ge=0, description="most streams declared by a tenant, likewise; 0: any")
     max_tenant_subscribers: int = Field(0, ge=0, description="most open subscriptions of a tenant, likewise; 0: any")
     max_tenant_requests: int = Field(0, ge=0, description="most calls a second of a tenant, likewise; 0: any")
+    max_query_rows: int = Field(
+        0, ge=0, description="most rows an epoch of a query, unless the token file says otherwise; 0: any"
+    )
+    max_query_bytes: int = Field(0, ge=0, description="most bytes of results an epoch of a query, likewise; 0: any")
+    max_query_retained_bytes: int = Field(
+        0,
+        ge=0,
+        description="most bytes of a query's results in the retention, likewise; 0: a quarter of retention_bytes for "
+        "tenants' queries, any for others",
+    )
+    max_query_seconds: float = Field(
+        0.0, ge=0, description="most seconds of tasks an epoch that are a query's share, likewise; 0: any"
+    )
+    max_query_state_bytes: int = Field(
+        0,
+        ge=0,
+        description="most bytes of state that are a query's share, likewise; 0: as many as retention_bytes for "
+        "tenants' queries, any for others",
+    )
     max_subscribers: int = Field(5000, ge=1, description="most open subscriptions of all callers together")
+    max_subscriber_bytes: int = Field(
+        1 << 30, ge=1 << 20, description="most bytes of memory that all subscribers together hold in the service"
+    )
+    max_answer_bytes: int = Field(
+        64 << 20, ge=0, description="most bytes of answers that are kept for calls that are repeated"
+    )
+    max_mailbox_requests: int = Field(20_000, ge=1, description="most requests that wait for the running epoch to end")
+    max_mailbox_bytes: int = Field(32 << 20, ge=1 << 16, description="most bytes of SQL in them")
+    max_queries_bytes: int = Field(
+        64 << 20, ge=1 << 16, description="most bytes of SQL of all queries that are not deleted"
+    )
     max_cost: float = Field(
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )
     max_streams: int = Field(1000, ge=1, description="most streams at the same time")
+    max_ahead: float = Field(
+        86_400.0,
+        ge=0,
+        le=1e12,
+        description="seconds that the event time of a tuple may lie beyond the clock, in streams that say nothing "
+        "else; tuples beyond are dead letters; 0: any",
+    )
     max_message_bytes: int = Field(32 << 20, ge=1 << 16, description="largest request")
     max_metadata_bytes: int = Field(16 << 10, ge=1 << 12, description="largest metadata (headers) of a call")
     max_connections: int = Field(10_000, ge=1, description="most connections to the service at the same time")
@@ -150,6 +200,33 @@ class Settings(BaseSettings):
             columns=self.max_columns,
             queries=self.max_queries,
             streams=self.max_streams,
+            ahead_ms=int(self.max_ahead * 1000) or None,
+            queries_bytes=self.max_queries_bytes,
+            mailbox_requests=self.max_mailbox_requests,
+            mailbox_bytes=self.max_mailbox_bytes,
+            budget=self.query_budget,
+        )
+
+    @property
+    def query_budget(self) -> Budget:
+        """What a query of a caller without a tenant may take at most."""
+        return Budget(
+            rows=self.max_query_rows or None,
+            bytes=self.max_query_bytes or None,
+            retained_bytes=self.max_query_retained_bytes or None,
+            seconds=self.max_query_seconds or None,
+            state_bytes=self.max_query_state_bytes or None,
+        )
+
+    @property
+    def tenant_budget(self) -> Budget:
+        """What a tenant's query may take at most. One query must not push everybody's results out of the retention, nor
+        fill the disk with state: results and state have a bound even if nobody has set one."""
+        whole = self.retention_bytes
+        return replace(
+            self.query_budget,
+            retained_bytes=self.max_query_retained_bytes or max(whole // 4, 1),
+            state_bytes=self.max_query_state_bytes or whole,
         )
 
     @field_validator("listen", "server")

@@ -32,7 +32,7 @@ from ajoin.platform.catalog import column_type
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
 from optimizer.model.types import Column, StreamSchema
-from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, EpochReport, QueryInfo, StreamInfo
+from runtime.api import NO_BUDGET, Budget, Control, CreateQuery, Cursor, DeleteQuery, EpochReport, QueryInfo, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
@@ -106,13 +106,32 @@ class LocalEngine:
         watermark_delay_ms: int = 0,
         allowed_lateness_ms: int = 0,
         idle_timeout_ms: int | None = None,
+        max_ahead_ms: int | None = None,
+        max_jump_ms: int | None = None,
     ) -> StreamInfo:
         typed = tuple(Column(column, column_type(kind)) for column, kind in columns.items())
-        schema = StreamSchema(name, typed, time, watermark_delay_ms, allowed_lateness_ms, idle_timeout_ms)
+        schema = StreamSchema(
+            name,
+            typed,
+            time,
+            watermark_delay_ms,
+            allowed_lateness_ms,
+            idle_timeout_ms,
+            max_ahead_ms=max_ahead_ms,
+            max_jump_ms=max_jump_ms,
+        )
         return self.engine.create_stream(schema, ConnectorSpec(source, tuple((options or {}).items())))
 
-    def create_query(self, sql: str, *, id: str, sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
-        self.apply(CreateQuery(id, parse_query(sql, self.engine.schemas()), tuple(sinks)))
+    def reset_watermark(self, name: str, to: int) -> StreamInfo:
+        return self.engine.reset_watermark(name, to)
+
+    def restart_stream(self, name: str, at: str | None = None) -> StreamInfo:
+        return self.engine.restart_stream(name, at)
+
+    def create_query(
+        self, sql: str, *, id: str, sinks: Sequence[ConnectorSpec] = (), budget: Budget = NO_BUDGET
+    ) -> QueryInfo:
+        self.apply(CreateQuery(id, parse_query(sql, self.engine.schemas()), tuple(sinks), budget))
         return self.engine.query(id)
 
     def delete_query(self, id: str) -> QueryInfo:

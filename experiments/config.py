@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ajoin.config import Settings
+
 CONFIGS = Path(__file__).parent / "configs"
 
 PARAMETERS: dict[str, Any] = {
@@ -42,6 +44,7 @@ PARAMETERS: dict[str, Any] = {
     "engine.submit_epochs": 4,
     "engine.sharing": "",  # "" as the system says, or cost, off, astream
     "engine.pipelined": True,
+    "engine.epoch_rows": Settings().epoch_rows,
     # live runs
     "live.workload": "SC1",  # SC1, SC2 or at_start
     "live.rate": 1.0,  # requests per second

@@ -12,6 +12,11 @@ than `full_gain`, or at every `full_every`-th call, because groups follow the da
 hysteresis says that it pays, or when forced; then its plan is one version up, and the caller runs it. A proposal that
 is not applied changes no plan, and its queries are looked at again.
 
+Heavy queries come first: `behind` says which queries have work put off, and by how many epochs. Those that
+`policy.apart` wants kept apart leave groups they share, at once and whatever that costs, because it is done for the
+others; such a proposal changes nothing else. Where there is nobody to move, the rest of the queries is optimized as if
+those kept apart were not there, and a created query does not join them.
+
 What must be remembered from one call to the next is a frozen `Memory` that goes in and comes out beside the plan; the
 caller keeps it once the plan is in the log, and otherwise nothing has happened. There is no clock and no randomness:
 the same calls give the same plans.
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 from optimizer.cost.cardinality import Cardinalities
@@ -29,19 +35,25 @@ from optimizer.cost.shapes import Profile, Shapes
 from optimizer.model.plan import Node, Plan, RunningQuery, SourceNode, walk
 from optimizer.model.query import JoinQuery
 from optimizer.policy import scaling
+from optimizer.policy.apart import ApartConfig, kept_apart, watch
 from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict, judge
 from optimizer.policy.memory import Memory
 from optimizer.policy.scaling import Decision, Load, ScalingConfig
 from optimizer.search import eager, estimate
+from optimizer.search.apart import in_best_order, move_apart, must_leave, why_apart
 from optimizer.search.assemble import clusters_of, to_plan
 from optimizer.search.clusters import Cluster
 from optimizer.search.full import optimize_fully
 from optimizer.search.incremental import optimize_incrementally
+from optimizer.search.members import members
 from optimizer.search.refine import Alone
 from optimizer.statistics.model import EpochObservation, StatisticsModel
-from optimizer.statistics.samples import DEFAULT_SELECTIVITY, guess
 
 Mode = Literal["full", "incremental"]
+Behind = Mapping[str, int]
+"""Queries (uids) with work put off, and by how many epochs they are behind; those that keep up are not in it."""
+
+NOBODY: Behind = MappingProxyType({})
 MAX_JOINS = 200_000
 
 
@@ -53,6 +65,7 @@ class OptimizerConfig:
     weights: Weights = field(default_factory=Weights)
     hysteresis: HysteresisConfig = field(default_factory=HysteresisConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
+    apart: ApartConfig = field(default_factory=ApartConfig)
     full_after: float = 0.5
     full_gain: float = 0.15
     full_every: int = 6
@@ -78,8 +91,9 @@ class Rescaling:
 @dataclass(frozen=True)
 class Proposal:
     """`plan` is the plan to run from now on: the new one if `applied`, else the old one. `candidate` is the new one in
-    any case. Costs and `gain` (their difference) are per second. `memory` is what to remember if the proposal is
-    accepted, also when it says that the old plan stays; a dry run throws it away."""
+    any case. Costs and `gain` (their difference, which may be below zero where heavy queries leave a group) are per
+    second. `memory` is what to remember if the proposal is accepted, also when it says that the old plan stays; a dry
+    run throws it away."""
 
     plan: Plan
     cost_before: float
@@ -110,11 +124,22 @@ class CostBasedOptimizer:
     # -- phase 1 -------------------------------------------------------------------------------------------------------
 
     def create_delete(
-        self, plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str], memory: Memory
+        self,
+        plan: Plan,
+        created: Sequence[RunningQuery],
+        deleted: Collection[str],
+        memory: Memory,
+        behind: Behind = NOBODY,
     ) -> Step:
         """The plan after one query batch; `deleted` holds uids."""
-        new = eager.create_delete(plan, created, deleted)
+        new = eager.create_delete(plan, created, deleted, self.apart(plan, memory, behind))
         return Step(new, memory.after_batch(plan, [rq.uid for rq in created], deleted))
+
+    def apart(self, plan: Plan, memory: Memory, behind: Behind = NOBODY) -> frozenset[str]:
+        """Queries that are to have no company: those kept apart, and those the next optimization will add."""
+        config = self.config.apart
+        soon = watch(config, memory.apart, behind, plan.by_uid)
+        return kept_apart(config, memory.apart) | kept_apart(config, soon)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
@@ -146,7 +171,7 @@ class CostBasedOptimizer:
         shapes = Shapes()
         model = CostModel(Cardinalities(shapes, stats), self.config.weights)
         profiles = [shapes.profile(queries[p.uid]) for p in plan.placements]
-        return estimate.estimate(model, plan, _members(shapes, profiles, stats))
+        return estimate.estimate(model, plan, members(shapes, profiles, stats))
 
     # -- phase 2 -------------------------------------------------------------------------------------------------------
 
@@ -158,21 +183,26 @@ class CostBasedOptimizer:
         memory: Memory,
         mode: Mode = "incremental",
         force: bool = False,
+        behind: Behind = NOBODY,
     ) -> Proposal:
-        """Groups and orders by cost. `force`: apply whatever is better."""
+        """Groups and orders by cost, heavy queries apart. `force`: apply whatever is better."""
         if not plan.placements:
             return Proposal(plan, 0.0, 0.0, 0.0, ("no query is running",), False, plan, mode, memory)
+        memory, released = self._watched(plan, memory, behind)
+        apart = kept_apart(self.config.apart, memory.apart)
         model = self.model(stats)
         singles = self._singles(plan, queries, stats)
-        alone = Alone(model, singles)
         before = clusters_of(model, plan, singles)
         cost = sum(c.cost for c in before.values())
+        leaving = must_leave(plan, apart)
+        moved = move_apart(plan, queries, leaving)
+        if moved is not plan:
+            price = sum(c.cost for c in clusters_of(model, moved, singles).values())
+            reasons = (*why_apart(leaving, behind, queries), *_summary(plan, moved, cost, price))
+            return Proposal(moved, cost, price, cost - price, reasons, True, moved, mode, memory)
+        alone = Alone(model, singles)
         mode, reasons = self._mode(mode, cost, alone, singles, memory)
-        if mode == "full":
-            after = optimize_fully(model, singles, alone, list(before.values()))
-        else:
-            gone = {a for query in memory.deleted for a in query.attributes}
-            after = optimize_incrementally(model, singles, before, memory.created, gone, alone)
+        after = _search(mode, model, singles, before, memory, alone, apart)
         price = sum(c.cost for c in after)
         if price > cost:  # the running plan was better; a search is no reason to get worse
             after, price = list(before.values()), cost
@@ -185,8 +215,16 @@ class CostBasedOptimizer:
             memory = replace(memory, achieved=price / unshared if unshared else None)
         memory = _remembered(memory, mode, verdict, candidate is plan)
         chosen = candidate if verdict.applied else plan
-        reasons = (*reasons, *_summary(plan, candidate, cost, price), verdict.reason)
+        back = tuple(f"{queries[uid].id} may share a group again: it keeps up with its streams" for uid in released)
+        reasons = (*reasons, *back, *_summary(plan, candidate, cost, price), verdict.reason)
         return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode, memory)
+
+    def _watched(self, plan: Plan, memory: Memory, behind: Behind) -> tuple[Memory, tuple[str, ...]]:
+        """Who is to be apart from now on, and who was until now; these are placed as if they had just been created."""
+        config = self.config.apart
+        watched = watch(config, memory.apart, behind, plan.by_uid)
+        released = kept_apart(config, memory.apart) & plan.by_uid.keys() - kept_apart(config, watched)
+        return replace(memory, apart=watched, created=memory.created | released), tuple(sorted(released))
 
     def _mode(
         self, mode: Mode, cost: float, alone: Alone, singles: Mapping[str, Member], memory: Memory
@@ -246,7 +284,27 @@ class CostBasedOptimizer:
                 known = (query, self._shapes.profile(queries[p.uid]))
             profiles[p.uid] = known
         self._profiles = profiles  # of the queries that run; those of deleted ones go
-        return _members(self._shapes, [profile for _, profile in profiles.values()], stats)
+        return members(self._shapes, [profile for _, profile in profiles.values()], stats)
+
+
+def _search(
+    mode: Mode,
+    model: CostModel,
+    singles: Mapping[str, Member],
+    before: Mapping[int, Cluster],
+    memory: Memory,
+    alone: Alone,
+    apart: frozenset[str],
+) -> list[Cluster]:
+    """The best groups found. Groups of queries that are kept apart are not part of the search."""
+    hidden = [c for c in before.values() if not apart.isdisjoint(c.uids)]
+    shown = {g: c for g, c in before.items() if apart.isdisjoint(c.uids)}
+    singles = {uid: singles[uid] for c in shown.values() for uid in c.uids}
+    if mode == "full":
+        found = optimize_fully(model, singles, alone, list(shown.values())) if shown else []
+        return found + in_best_order(hidden, alone)
+    gone = {a for query in memory.deleted for a in query.attributes}
+    return optimize_incrementally(model, singles, shown, memory.created, gone, alone) + hidden
 
 
 def _remembered(memory: Memory, mode: Mode, verdict: Verdict, unchanged: bool) -> Memory:
@@ -256,42 +314,6 @@ def _remembered(memory: Memory, mode: Mode, verdict: Verdict, unchanged: bool) -
     if not (verdict.applied or unchanged):
         return memory
     return replace(memory, created=frozenset(), deleted=frozenset(), changes=0 if full else memory.changes)
-
-
-def _members(shapes: Shapes, profiles: Sequence[Profile], stats: StatisticsModel) -> dict[str, Member]:
-    """Each query as a member of its own, with its sampled columns.
-
-    A query that was not sampled yet has the column of one with the same selection, or else a guessed one.
-    """
-    samples: dict[int, tuple[Mapping[str, int], int]] = {}
-    equal: dict[tuple[int, str], int] = {}
-    unknown: set[str] = set()
-    for profile in profiles:
-        for leaf, selection in zip(profile.shape.leaves, profile.selections, strict=True):
-            if leaf not in samples:
-                samples[leaf] = stats.columns(shapes.leaf_of(leaf))
-            known = samples[leaf][0].get(profile.uid)
-            if known is None:
-                unknown.add(profile.uid)
-            else:
-                equal[leaf, selection] = known
-    members = {}
-    for profile in profiles:
-        uid, leaves = profile.uid, profile.shape.leaves
-        if uid not in unknown:
-            bits = tuple([samples[leaf][0][uid] for leaf in leaves])
-        else:
-            bits = tuple(
-                _column(uid, selection, samples[leaf], equal.get((leaf, selection)))
-                for leaf, selection in zip(leaves, profile.selections, strict=True)
-            )
-        members[uid] = Member(profile.shape, bits, profile.seconds, (uid,))
-    return members
-
-
-def _column(uid: str, selection: str, sample: tuple[Mapping[str, int], int], equal: int | None) -> int:
-    known = sample[0].get(uid, equal)
-    return guess(selection, DEFAULT_SELECTIVITY, sample[1]) if known is None else known
 
 
 def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: Plan) -> float:
@@ -325,5 +347,6 @@ def _summary(plan: Plan, candidate: Plan, before: float, after: float) -> tuple[
         moved += p.group != old.group
         reordered += p.group == old.group and p.root != old.root
     groups = f"{len(plan.groups)} -> {len(candidate.groups)} groups"
-    saving = f"{(before - after) / before:.1%}" if before else "nothing"
-    return (f"{moved} queries move, {reordered} are reordered, {groups}, saving {saving}",)
+    saving = f"{abs(before - after) / before:.1%}" if before else "nothing"
+    effect = f"saving {saving}" if after <= before else f"costing {saving} more"
+    return (f"{moved} queries move, {reordered} are reordered, {groups}, {effect}",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +25,49 @@ class QueryState(StrEnum):
     DELETED = "DELETED"
 
 
+class AtLimit(StrEnum):
+    """What a query wants when its budget is used up: its rows later, fewer rows, or to be stopped."""
+
+    PAUSE = "pause"
+    SAMPLE = "sample"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a query may take at most; None: any amount. `rows`, `bytes` of results and `seconds` of tasks are per epoch,
+    `retained_bytes` of results in the retention, `state_bytes` of buckets (its share)."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    retained_bytes: int | None = None
+    seconds: float | None = None
+    state_bytes: int | None = None
+    at_limit: AtLimit = AtLimit.PAUSE
+
+
+NO_BUDGET = Budget()
+
+
+class Usage(NamedTuple):
+    """What a query has taken so far: bytes of results, of which so many are still kept, and its share of the tasks'
+    time."""
+
+    bytes: int = 0
+    retained_bytes: int = 0
+    seconds: float = 0.0
+
+
+NOTHING_USED = Usage()
+
+
+class Incomplete(NamedTuple):
+    """Rows may be missing in windows that end after `after` (None: in all) and start at or before `until`."""
+
+    after: int | None
+    until: int | None
+
+
 # -- controls: what a user can ask for between two epochs ---------------------------------------------------------
 
 
@@ -35,6 +78,7 @@ class CreateQuery:
     id: str
     query: JoinQuery
     sinks: tuple[ConnectorSpec, ...] = ()
+    budget: Budget = NO_BUDGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +198,12 @@ class SinkStatus:
 @dataclass(frozen=True, slots=True)
 class QueryInfo:
     """`plan_version` and `epoch`: from which plan and epoch on the query runs. `deliveries`: of its sinks, from the
-    first commit on until they have ended."""
+    first commit on until they have ended.
+
+    `lag_ms`: while it runs, how late its results are in event time: how far its watermark trails the highest of its
+    streams' watermarks; None: it has none yet. `epochs_behind`: epochs since the first of which work of this query was
+    put off, because it made more rows than an epoch has room for; 0: it keeps up. `budget`: what it may take, and
+    `usage`: what it has taken. `incomplete`: where rows were left out because it chose a sample; None: nowhere."""
 
     id: str
     uid: str
@@ -174,6 +223,11 @@ class QueryInfo:
     deliveries: tuple[SinkStatus, ...] = ()
     suspended: str = ""
     """Why, if it is."""
+    lag_ms: int | None = None
+    epochs_behind: int = 0
+    budget: Budget = NO_BUDGET
+    usage: Usage = NOTHING_USED
+    incomplete: Incomplete | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -222,7 +276,8 @@ class PlanEvent:
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """What the optimizer found. Costs and `gain` are estimates per second, as `explain` tells them.
+    """What the optimizer found. Costs and `gain` are estimates per second, as `explain` tells them; `gain` may be
+    below 0 where heavy queries get groups of their own.
 
     `applied`: the plan changed, and `changes` happened; else they are what would happen. `would_apply`: in a
     dry run, whether the periodic optimizer would make this change by itself now (`reasons` say why, or why not).

@@ -44,6 +44,7 @@ POINTS: Final[Mapping[str, str]] = {
     "epoch.transition": "all state that the new plan needs is rebuilt",
     "epoch.source": "the source stage is done",
     "epoch.join": "one level of joins is done, its rows are in segments",
+    "epoch.resumed": "a portion of what earlier epochs have postponed is done, its rows are in segments",
     "epoch.counted": "rows of closing COUNT(*) windows are in a segment",
     "epoch.commit": "everything is written, the commit record is not",
     "epoch.committed": "the commit record is on disk, nothing is cleaned up",

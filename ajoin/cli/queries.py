@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +11,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ajoin.cli.inspect import sink_text
+from ajoin.cli.inspect import sink_text, size
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, pairs, print_json
 from ajoin.cli.table import event_time
+from ajoin.platform.budgets import LIMITS, parsed
 from optimizer.errors import InvalidRequest
-from runtime.api import QueryInfo, QueryState
+from runtime.api import AtLimit, Budget, Incomplete, QueryInfo, QueryState
 from runtime.connectors.base import ConnectorSpec
 
 app = typer.Typer(help="Create, delete, list and show queries.", no_args_is_help=True)
+
+NAME = 32
+"""Characters of a query's name that a list shows, however narrow the terminal is."""
 
 Id = Annotated[str, typer.Argument(metavar="QUERY", help="Id of the query.", show_default=False)]
 
@@ -39,6 +44,18 @@ def create(
             metavar="KIND[:KEY=VALUE,...]",
         ),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            help="Its budget: rows, bytes (of results), seconds (of tasks) an epoch, retained_bytes, state_bytes.",
+            metavar="NAME=NUMBER,...",
+        ),
+    ] = None,
+    at_limit: Annotated[
+        AtLimit | None,
+        typer.Option("--at-limit", help="When that is used up: its rows later, fewer rows, or suspend it."),
+    ] = None,
     server: ServerOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -46,9 +63,9 @@ def create(
 
     ajoin query create --id q1 "SELECT * FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)"
     """
-    text = sql_text(sql, file)
+    text, budget = sql_text(sql, file), parse_budget(limit or [], at_limit)
     with client(server) as ajoin:
-        info = ajoin.create_query(text, id=id, sinks=[parse_sink(s) for s in sink or []])
+        info = ajoin.create_query(text, id=id, sinks=[parse_sink(s) for s in sink or []], budget=budget)
     if as_json:
         print_json(info)
         return
@@ -68,8 +85,7 @@ def delete(id: Id, server: ServerOption = None, as_json: JsonFlag = False) -> No
     if as_json:
         print_json(info)
     else:
-        until = event_time(info.active_until, "nothing: it never had a watermark")
-        console().print(f"deleted query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, complete until {until}")
+        console().print(f"deleted query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, {complete_text(info)}")
 
 
 @app.command("suspend")
@@ -85,7 +101,7 @@ def suspend(
     if as_json:
         print_json(info)
     else:
-        console().print(f"suspended query [bold]{escape(id)}[/]: {info.rows:,} rows delivered")
+        console().print(f"suspended query [bold]{escape(id)}[/]: {info.rows:,} rows delivered, {complete_text(info)}")
 
 
 @app.command("resume")
@@ -117,16 +133,18 @@ def list_queries(
         return
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     with_sinks = any(q.sinks for q in queries)
-    for heading in ("query", "state", "group", "watermark", "rows", *(["sinks"] if with_sinks else [])):
-        table.add_column(heading, no_wrap=True, justify="right" if heading == "rows" else "left")
-    # Only the SQL text is cut when the terminal is narrow.
+    # The SQL text is cut first when the terminal is narrow, and names last.
+    table.add_column("query", no_wrap=True, min_width=min(NAME, max((len(q.id) for q in queries), default=0)))
+    for heading in ("state", "group", "watermark", "lag", "rows", *(["sinks"] if with_sinks else [])):
+        table.add_column(heading, no_wrap=True, justify="right" if heading in ("lag", "rows") else "left")
     table.add_column("SQL", no_wrap=True, overflow="ellipsis", ratio=1)
     for q in queries:
         table.add_row(
             escape(q.id),
-            q.state.value,
+            f"{q.state.value}, rows left out" if q.incomplete else q.state.value,
             str(q.group),
             event_time(q.watermark),
+            lag_text(q),
             f"{q.rows:,}",
             *([_sinks(q)] if with_sinks else []),
             escape(" ".join(q.sql.split())),
@@ -170,6 +188,12 @@ def parse_sink(text: str) -> ConnectorSpec:
     return ConnectorSpec(kind, tuple(sorted(options.items())))
 
 
+def parse_budget(limits: Sequence[str], at_limit: AtLimit | None) -> Budget:
+    """name=number,..."""
+    texts = [part for text in limits for part in text.split(",") if part]
+    return parsed(pairs(texts, separator="=", option="--limit"), at_limit)
+
+
 def _sinks(q: QueryInfo) -> str:
     """How many, and whether one is in trouble; `show` tells which and why."""
     failing = sum(s.failing_since_ms is not None for s in q.deliveries)
@@ -179,11 +203,38 @@ def _sinks(q: QueryInfo) -> str:
     return f"{len(q.sinks)}" + (f" ({', '.join(trouble)})" if trouble else "") if q.sinks else "-"
 
 
+def lag_text(q: QueryInfo) -> str:
+    """How late its results are, and whether it is the query itself that does not keep up."""
+    lag = "-" if q.lag_ms is None else f"{q.lag_ms / 1000:,.1f} s"
+    epochs = f"{q.epochs_behind:,} epoch{'s' if q.epochs_behind > 1 else ''} behind"
+    return f"{lag} ({epochs})" if q.epochs_behind else lag
+
+
+def complete_text(q: QueryInfo) -> str:
+    """Of a query that has ended."""
+    return f"complete up to {event_time(q.active_until, 'nothing: it never had a watermark')}"
+
+
+def gap_text(gap: Incomplete) -> str:
+    """Where rows were left out."""
+    where = [f"end after {event_time(gap.after)}"] if gap.after is not None else []
+    where += [f"start at {event_time(gap.until)} or before"] if gap.until is not None else []
+    return "rows left out in windows that " + " and ".join(where) if where else "rows left out in any window"
+
+
+def budget_text(budget: Budget) -> str:
+    found = {name: getattr(budget, name) for name in LIMITS}
+    told = [f"{number:,} {LIMITS[name]}" for name, number in found.items() if number is not None]
+    return f"{', '.join(told)}; then {budget.at_limit}" if told else f"any; {budget.at_limit} when an epoch is full"
+
+
 def _show(info: QueryInfo) -> None:
     out = console()
     out.print(f"[bold]{escape(info.id)}[/]  {info.state.value}")
     if info.suspended:
-        out.print(f"  [yellow]{escape(info.suspended)}[/]", soft_wrap=True)
+        out.print(f"  [yellow]{escape(info.suspended)}[/]; {complete_text(info)}", soft_wrap=True)
+    if info.incomplete:
+        out.print(f"  [yellow]{gap_text(info.incomplete)}[/]", soft_wrap=True)
     for line in info.sql.strip().splitlines():
         out.print(f"  [cyan]{escape(line)}[/]", soft_wrap=True)
     sinks = [f"{s.kind} {' '.join(f'{k}={v}' for k, v in s.options)}".strip() for s in info.sinks]
@@ -191,7 +242,11 @@ def _show(info: QueryInfo) -> None:
         "active from": event_time(info.active_from, "the first tuple"),
         "active until": event_time(info.active_until),
         "watermark": event_time(info.watermark),
+        "lag": lag_text(info),
         "rows": f"{info.rows:,}",
+        "results": f"{size(info.usage.bytes)}, of which {size(info.usage.retained_bytes)} are kept",
+        "task time": f"{info.usage.seconds:,.1f} s",
+        "budget": budget_text(info.budget),
         "columns": ", ".join(info.outputs) or "-",
         "query group": info.group,
         "since": f"plan version {info.plan_version}, epoch {info.epoch}",

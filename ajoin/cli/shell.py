@@ -119,7 +119,7 @@ def print_json(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, enums, tuples and paths as JSON values."""
+    """Dataclasses, enums, tuples (with names: as objects) and paths as JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -128,6 +128,8 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, str | int | float | bool) or value is None:
         return value
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
     if isinstance(value, Sequence | set | frozenset):
         return [plain(v) for v in value]
     return str(value)

@@ -1,4 +1,4 @@
-"""`ajoin state inspect | verify | gc`: look into a state directory. No platform is asked, and none need run."""
+"""`ajoin state inspect | verify | gc | suspend`: a state directory without its platform. None is asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ajoin.config import load
 if TYPE_CHECKING:
     from runtime.state_tools.report import Files, StateReport
 
-app = typer.Typer(help="Look into a state directory, without the platform.", no_args_is_help=True)
+app = typer.Typer(help="A state directory, without the platform.", no_args_is_help=True)
 
 DirectoryOption = Annotated[
     Path | None, typer.Option("--state-dir", help="The directory; default: the setting state_dir.", file_okay=False)
@@ -92,6 +92,30 @@ def gc(
         console().print(f"{escape(item.path)}  [dim]{size(item.bytes)}, {item.why}[/]", soft_wrap=True)
     verb = "would be removed" if dry_run else "removed"
     console().print(f"{len(debris):,} files with {size(total)} {verb}" if debris else "there is nothing to remove")
+
+
+@app.command("suspend")
+def suspend(
+    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Ids of queries, or all.")],
+    state_dir: DirectoryOption = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Suspend queries before the next start. The last resort when they keep the platform from running. Refused while a
+    platform runs: ask that one (ajoin query suspend)."""
+    from ajoin.platform.launch import wall_clock
+    from runtime.state_tools.suspend import suspend as stop
+
+    done = stop(_directory(state_dir, config), queries, wall_clock())
+    if as_json:
+        print_json(done)
+        return
+    for id in done.queries:
+        console().print(f"{escape(id)} is suspended", soft_wrap=True)
+    if not done.queries:
+        console().print("no query runs")
+    waits = "" if done.planned is None else f"; the next start runs epoch {done.planned:,} without them"
+    console().print(f"[dim]plan version {done.plan_version}{waits}[/]", soft_wrap=True)
 
 
 def _directory(given: Path | None, config: Path | None) -> Path:

@@ -129,7 +129,8 @@ def _said(version: int, as_json: bool) -> None:
 
 def _show(done: Optimization, dry_run: bool) -> None:
     out = console()
-    saved = f" ({done.gain / done.cost_before:.0%} less)" if done.cost_before > 0 else ""
+    part = f"{abs(done.gain) / done.cost_before:.0%}" if done.cost_before > 0 else ""
+    saved = f" ({part} {'less' if done.gain >= 0 else 'more'})" if part else ""
     out.print(f"[bold]{done.mode}[/] optimization of the plan: cost {done.cost_before:,.4g} a second")
     if not done.changes:
         out.print("nothing better was found")

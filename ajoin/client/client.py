@@ -34,7 +34,16 @@ from ajoin.v1.results_pb2_grpc import ResultServiceStub
 from ajoin.v1.streams_pb2_grpc import StreamServiceStub
 from ajoin.wire import convert, status
 from optimizer.errors import AJoinError
-from runtime.api import DeadLetterInfo, Optimization, PlanEvent, PlatformStatus, QueryInfo, StreamInfo
+from runtime.api import (
+    NO_BUDGET,
+    Budget,
+    DeadLetterInfo,
+    Optimization,
+    PlanEvent,
+    PlatformStatus,
+    QueryInfo,
+    StreamInfo,
+)
 
 T = TypeVar("T")
 
@@ -89,9 +98,14 @@ class Client:
         watermark_delay_ms: int = 0,
         allowed_lateness_ms: int = 0,
         idle_timeout_ms: int | None = None,
+        max_ahead_ms: int | None = None,
+        max_jump_ms: int | None = None,
         request_id: str | None = None,
     ) -> StreamInfo:
-        """`columns` maps names to types: BIGINT, INT, DOUBLE, STRING, BOOLEAN, TIMESTAMP."""
+        """`columns` maps names to types: BIGINT, INT, DOUBLE, STRING, BOOLEAN, TIMESTAMP.
+
+        `max_ahead_ms`: how far beyond the clock event times may lie; None: as the platform is configured, 0: any.
+        """
         request = requests.create_stream(
             name,
             columns,
@@ -101,6 +115,8 @@ class Client:
             watermark_delay_ms,
             allowed_lateness_ms,
             idle_timeout_ms,
+            max_ahead_ms,
+            max_jump_ms,
             request_id,
         )
         return convert.stream_from_pb(self._call(self._streams.CreateStream, request).stream)
@@ -117,6 +133,20 @@ class Client:
         request = streams_pb2.DeleteStreamRequest(name=name, request_id=request_id or new_request_id())
         self._call(self._streams.DeleteStream, request)
 
+    def reset_watermark(self, name: str, to: int, *, request_id: str | None = None) -> StreamInfo:
+        """Move a stream's watermark back to `to`, if no running query has closed a window by it."""
+        request = streams_pb2.ResetWatermarkRequest(
+            name=name, watermark_ms=to, request_id=request_id or new_request_id()
+        )
+        return convert.stream_from_pb(self._call(self._streams.ResetWatermark, request).stream)
+
+    def restart_stream(self, name: str, *, at: str | None = None, request_id: str | None = None) -> StreamInfo:
+        """Read a stream from 'earliest', 'latest' or an offset on, without its watermark; None: where it stands."""
+        request = streams_pb2.RestartStreamRequest(
+            name=name, offset=at or "", request_id=request_id or new_request_id()
+        )
+        return convert.stream_from_pb(self._call(self._streams.RestartStream, request).stream)
+
     def dead_letters(self, name: str, *, limit: int = 100) -> list[DeadLetterInfo]:
         """The latest tuples of a stream that could not be used, newest last."""
         request = streams_pb2.ListDeadLettersRequest(name=name, limit=limit)
@@ -131,11 +161,13 @@ class Client:
         *,
         id: str | None = None,
         sinks: Sequence[Sink] = (),
+        budget: Budget = NO_BUDGET,
         request_id: str | None = None,
     ) -> QueryInfo:
-        """Returns when the query has taken effect. Without an id the platform chooses one."""
+        """Returns when the query has taken effect. Without an id the platform chooses one. What the budget leaves open
+        is as much as the platform lets the caller have."""
         request = queries_pb2.CreateQueryRequest(
-            spec=requests.query_spec(sql, id, sinks), request_id=request_id or new_request_id()
+            spec=requests.query_spec(sql, id, sinks, budget), request_id=request_id or new_request_id()
         )
         return convert.query_from_pb(self._call(self._queries.CreateQuery, request).query)
 
@@ -144,10 +176,11 @@ class Client:
         queries: Mapping[str, str] | Sequence[str],
         *,
         sinks: Sequence[Sink] = (),
+        budget: Budget = NO_BUDGET,
         request_id: str | None = None,
     ) -> list[QueryInfo | AJoinError]:
         """Many at once, as {id: sql} or [sql, ...]; each gets its own outcome and none raises."""
-        request = requests.create_queries(queries, sinks, request_id)
+        request = requests.create_queries(queries, sinks, budget, request_id)
         return [
             convert.query_from_pb(m.query) if m.HasField("query") else status.from_detail(m.error)
             for m in self._call(self._queries.CreateQueries, request).outcomes

@@ -16,6 +16,7 @@ from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.wire import convert
 from optimizer.errors import InvalidRequest
 from optimizer.model.types import Column, StreamSchema
+from runtime.api import NO_BUDGET, Budget
 from runtime.connectors.base import ConnectorSpec
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ def create_stream(
     watermark_delay_ms: int,
     allowed_lateness_ms: int,
     idle_timeout_ms: int | None,
+    max_ahead_ms: int | None,
+    max_jump_ms: int | None,
     request_id: str | None,
 ) -> streams_pb2.CreateStreamRequest:
     schema = StreamSchema(
@@ -54,21 +57,28 @@ def create_stream(
         watermark_delay_ms,
         allowed_lateness_ms,
         idle_timeout_ms,
+        max_ahead_ms=max_ahead_ms,
+        max_jump_ms=max_jump_ms,
     )
     spec = convert.schema_to_pb(schema, ConnectorSpec(source, option_texts(options)))
     return streams_pb2.CreateStreamRequest(spec=spec, request_id=request_id or new_request_id())
 
 
-def query_spec(sql: str, id: str | None, sinks: Sequence[Sink]) -> queries_pb2.QuerySpec:
-    return queries_pb2.QuerySpec(sql=sql, query_id=id or "", sinks=map(convert.connector_to_pb, sink_specs(sinks)))
+def query_spec(sql: str, id: str | None, sinks: Sequence[Sink], budget: Budget) -> queries_pb2.QuerySpec:
+    return queries_pb2.QuerySpec(
+        sql=sql,
+        query_id=id or "",
+        sinks=map(convert.connector_to_pb, sink_specs(sinks)),
+        budget=None if budget == NO_BUDGET else convert.budget_to_pb(budget),
+    )
 
 
 def create_queries(
-    queries: Mapping[str, str] | Sequence[str], sinks: Sequence[Sink], request_id: str | None
+    queries: Mapping[str, str] | Sequence[str], sinks: Sequence[Sink], budget: Budget, request_id: str | None
 ) -> queries_pb2.CreateQueriesRequest:
     pairs = queries.items() if isinstance(queries, Mapping) else ((None, sql) for sql in queries)
     return queries_pb2.CreateQueriesRequest(
-        specs=[query_spec(sql, id, sinks) for id, sql in pairs], request_id=request_id or new_request_id()
+        specs=[query_spec(sql, id, sinks, budget) for id, sql in pairs], request_id=request_id or new_request_id()
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from optimizer.errors import InvalidRequest
-from runtime.api import QueryState
+from runtime.api import Incomplete, QueryState
 from runtime.results import factorized
 
 if TYPE_CHECKING:
@@ -60,18 +60,21 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`watermark`: every window that ends there or before was delivered; None: no bound yet."""
+    """`watermark`: every window that ends there or before was delivered; None: no bound yet. `incomplete`: where rows
+    were left out because the query's budget was used up; None: nowhere."""
 
     watermark: int | None
     epoch: int
     cursor: Cursor
     state: QueryState
+    incomplete: Incomplete | None = None
 
 
 class Results:
     """Rows collected from a query.
 
-    `cursor` is the place to go on from; `watermark` says how far they are complete.
+    `cursor` is the place to go on from; `watermark` says how far they are complete, but for the windows in which the
+    query has left rows out, if it has (`incomplete`).
     """
 
     def __init__(
@@ -80,11 +83,13 @@ class Results:
         batches: Sequence[Batch] = (),
         cursor: Cursor | None = None,
         watermark: int | None = None,
+        incomplete: Incomplete | None = None,
     ) -> None:
         self._schema = schema
         self.batches = tuple(batches)
         self.cursor = cursor
         self.watermark = watermark
+        self.incomplete = incomplete
 
     def __len__(self) -> int:
         return sum(map(len, self.batches))
@@ -114,7 +119,8 @@ class Results:
         return frame
 
     def __repr__(self) -> str:
-        return f"Results({len(self)} rows, cursor={self.cursor}, watermark={self.watermark})"
+        gap = f", incomplete={self.incomplete}" if self.incomplete else ""
+        return f"Results({len(self)} rows, cursor={self.cursor}, watermark={self.watermark}{gap})"
 
 
 class Collector:
@@ -133,11 +139,12 @@ class Collector:
         self._rows = 0
         self._cursor = start
         self._watermark: int | None = None
+        self._incomplete: Incomplete | None = None
 
     def take(self, item: Batch | Progress) -> bool:
         """True when enough was gathered."""
         if isinstance(item, Progress):
-            self._cursor, self._watermark = item.cursor, item.watermark
+            self._cursor, self._watermark, self._incomplete = item.cursor, item.watermark, item.incomplete
             if self._limit is None and self._until is None:
                 return True
             return self._until is not None and item.watermark is not None and item.watermark >= self._until
@@ -155,4 +162,4 @@ class Collector:
 
     @property
     def results(self) -> Results:
-        return Results(self._schema, self._batches, self._cursor, self._watermark)
+        return Results(self._schema, self._batches, self._cursor, self._watermark, self._incomplete)

@@ -62,7 +62,9 @@ def apply_batch(
 ) -> list[tuple[BatchRequest, list[Outcome]]]:
     """Only on the engine thread. Every request with the outcomes of its items."""
     before = engine.plan.version
-    tenants = Counter(tenant_of(q.id) for q in engine.queries() if q.state == QueryState.RUNNING)
+    present = [q for q in engine.queries() if q.state != QueryState.DELETED]  # what is suspended may be resumed
+    tenants = Counter(tenant_of(q.id) for q in present)
+    text = sum(len(q.sql.encode()) for q in present)
     checked: list[Control | AJoinError] = []
     for item in (item for request in requests for item in request.items):
         control = _current(engine, item, limits)
@@ -71,6 +73,7 @@ def apply_batch(
             try:
                 catalog.check_room("queries", tenants.total(), 1, limits.queries)
                 check_quota(tenant, "queries", tenants[tenant], item.quota)
+                text = catalog.check_text(text, control.query.sql, limits.queries_bytes)
                 tenants[tenant] += 1
             except AJoinError as full:
                 control = full

@@ -18,6 +18,7 @@ from pathlib import Path
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, ResourceExhausted
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.api import NO_BUDGET, Budget
 from runtime.connectors import registry
 from runtime.connectors.base import ConnectorSpec
 
@@ -27,13 +28,20 @@ TIME_TYPES = (ColumnType.TIMESTAMP, ColumnType.BIGINT)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one platform accepts at most."""
+    """What one platform accepts at most. `ahead_ms`: how far beyond the clock event times of streams may lie that say
+    nothing else; None: any. `budget`: of a query whose creator has no tenant."""
 
     query: QueryLimits = field(default_factory=QueryLimits)
     columns: int = 2_000
     queries: int = 4_096
     streams: int = 1_000
     batch: int = 10_000
+    ahead_ms: int | None = None
+    queries_bytes: int = 64 << 20
+    """SQL of all queries that are not deleted: what the driver and every snapshot have to hold."""
+    mailbox_requests: int = 20_000
+    mailbox_bytes: int = 32 << 20
+    budget: Budget = NO_BUDGET
 
 
 def check_name(kind: str, name: str) -> None:
@@ -78,6 +86,8 @@ def check_stream(schema: StreamSchema, limits: Limits) -> None:
         ("watermark_delay_ms", schema.watermark_delay_ms),
         ("allowed_lateness_ms", schema.allowed_lateness_ms),
         ("idle_timeout_ms", schema.idle_timeout_ms or 0),
+        ("max_ahead_ms", schema.max_ahead_ms or 0),
+        ("max_jump_ms", schema.max_jump_ms or 0),
     ):
         if value < 0:
             raise InvalidRequest(
@@ -98,6 +108,18 @@ def check_room(kind: str, present: int, coming: int, most: int) -> None:
             reason=f"TOO_MANY_{kind.upper()}",
             hint=f"delete some {kind}, or raise the setting max_{kind}",
         )
+
+
+def check_text(present: int, sql: str, most: int) -> int:
+    """Bytes of SQL with this one, if there is room for it. Says nothing about what others have."""
+    whole = present + len(sql.encode())
+    if whole > most:
+        raise ResourceExhausted(
+            "the queries of this platform together have too much SQL text for one more like this",
+            reason="TOO_MUCH_SQL",
+            hint="delete some queries, or raise the setting max_queries_bytes",
+        )
+    return whole
 
 
 def _check_columns(schema: StreamSchema, limits: Limits) -> None:

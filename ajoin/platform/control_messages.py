@@ -1,6 +1,7 @@
 """What stands in the messages of a control topic, and what stands in their replies.
 
-    request   {"request_id": "r1", "create": "q1", "sql": "SELECT ...", "sinks": [{"kind": "kafka", "options": {}}]}
+    request   {"request_id": "r1", "create": "q1", "sql": "SELECT ...", "sinks": [{"kind": "kafka", "options": {}}],
+               "budget": {"rows": 1000, "at_limit": "sample"}}
               {"request_id": "r2", "delete": "q1"}
     reply     {"request_id": "r1", "query": {"id": "q1", "state": "RUNNING", "active_from": ..., ...}}
               {"request_id": "r2", "error": {"reason": "QUERY_NOT_FOUND", "message": "...", "hint": "..."}}
@@ -15,15 +16,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from ajoin.platform.budgets import parsed
 from ajoin.platform.platform import Outcome
 from optimizer.errors import AJoinError, InvalidRequest
-from runtime.api import QueryInfo
+from runtime.api import NO_BUDGET, Budget, QueryInfo
 from runtime.connectors.base import ConnectorSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`refused`: why it cannot even be tried. `sinks` and `sql` belong to a create."""
+    """`refused`: why it cannot even be tried. `sinks`, `sql` and `budget` belong to a create."""
 
     request_id: str
     verb: str = ""
@@ -31,6 +33,7 @@ class Request:
     sql: str = ""
     sinks: tuple[ConnectorSpec, ...] = ()
     refused: AJoinError | None = None
+    budget: Budget = NO_BUDGET
 
 
 def parse(value: bytes | None) -> Request:
@@ -49,7 +52,7 @@ def parse(value: bytes | None) -> Request:
     if not isinstance(id, str):
         return Request("", refused=_bad("request_id is not text"))
     verbs = [verb for verb in ("create", "delete") if verb in body]
-    known = {"request_id", "create", "sql", "sinks"} if verbs == ["create"] else {"request_id", "delete"}
+    known = {"request_id", "create", "sql", "sinks", "budget"} if verbs == ["create"] else {"request_id", "delete"}
     if len(verbs) != 1 or not isinstance(body[verbs[0]], str) or not body[verbs[0]]:
         return Request(id, refused=_bad('a request needs "create" or "delete" with the id of its query'))
     if set(body) - known:
@@ -63,7 +66,14 @@ def parse(value: bytes | None) -> Request:
             raise TypeError
     except (TypeError, KeyError, ValueError, AttributeError):
         return Request(id, refused=_bad('"sinks" must be a list of {"kind": text, "options": {text: text}}'))
-    return Request(id, verbs[0], body[verbs[0]], sql, specs)
+    wish = body.get("budget", {})
+    if not isinstance(wish, dict):
+        return Request(id, refused=_bad('"budget" must be an object with numbers, and perhaps "at_limit"'))
+    try:
+        budget = parsed({k: v for k, v in wish.items() if k != "at_limit"}, wish.get("at_limit"))
+    except InvalidRequest as refused:
+        return Request(id, refused=refused)
+    return Request(id, verbs[0], body[verbs[0]], sql, specs, budget=budget)
 
 
 def reply(request: Request, outcome: Outcome) -> dict[str, Any]:

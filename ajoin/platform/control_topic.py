@@ -31,9 +31,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ajoin.config import Settings as PlatformSettings
+from ajoin.platform.budgets import repeats
 from ajoin.platform.control_messages import Request, parse, reply
 from ajoin.platform.periodic import Periodic
-from ajoin.platform.platform import Outcome, Platform
+from ajoin.platform.platform import Outcome, Platform, Wanted
 from optimizer.errors import AJoinError, InvalidRequest, NotFound, Unavailable
 from runtime.api import QueryState
 from runtime.connectors.kafka.connection import (
@@ -254,7 +255,7 @@ def carry_out(platform: Platform, row: Sequence[Request]) -> list[Outcome]:
     """One outcome per request of a row. Raises Unavailable when the platform can answer no more."""
     verb = row[0].verb
     if verb == "create":
-        answers = platform.create_queries([(r.query_id, r.sql, r.sinks) for r in row]).result()
+        answers = platform.create_queries([Wanted(r.query_id, r.sql, r.sinks, r.budget) for r in row]).result()
     elif verb == "delete":
         answers = platform.delete_queries([r.query_id for r in row]).result()
     else:
@@ -271,5 +272,6 @@ def _repeated(platform: Platform, request: Request, outcome: Outcome) -> Outcome
     except NotFound:
         return outcome
     if request.verb == "create":
-        return query if query.state == QueryState.RUNNING and query.sql == request.sql else outcome
+        same = query.sql == request.sql and repeats(request.budget, query.budget)
+        return query if query.state == QueryState.RUNNING and same else outcome
     return query if query.state == QueryState.DELETED else outcome

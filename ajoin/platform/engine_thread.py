@@ -71,7 +71,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="ajoin-engine", daemon=True)
         self._graceful = True
         self._abandoned = False
-        self.mailbox = Mailbox(pace.batch_interval, monotonic)
+        self.mailbox = Mailbox(pace.batch_interval, monotonic, limits.mailbox_requests, limits.mailbox_bytes)
         self.history = History()
         self.latencies = Latencies(4 * limits.queries)
         self.changes = ChangeNotifier()

@@ -24,6 +24,7 @@ from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
+from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -58,6 +59,7 @@ def executor(settings: Settings) -> Iterator[Executor]:
             local_dir=scratch,
             options=options,
             stage_timeout=settings.stage_timeout,
+            worker_memory=settings.worker_memory,
         )
         try:
             yield spark
@@ -76,6 +78,7 @@ def open_engine(
     delivery: Callable[[], Schedule] = OnThreads,
     finish_on_open: bool = True,
     suspend: tuple[str, ...] = (),
+    pacing: Pacing = AT_ONCE,
 ) -> Engine:
     """Recover what the state directory holds, or start afresh in an empty one.
 
@@ -99,6 +102,7 @@ def open_engine(
         delivery=delivery,
         finish_on_open=finish_on_open,
         suspend=suspend,
+        pacing=pacing,
         durable=settings.durable or None if own else None,
         fast_bytes=settings.fast_bytes or None if own else None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
@@ -135,6 +139,7 @@ def platform(
         remote_callers=not is_loopback(settings.listen),
         finish_on_open=False,
         suspend=suspend,
+        pacing=Pacing(settings.epoch_rows or None, settings.max_epochs_behind),
     )
     idle = max(settings.idle_interval, settings.epoch_interval)
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)

@@ -3,9 +3,10 @@
     ajoin serve --set metrics_port=9411        then scrape http://127.0.0.1:9411/metrics
 
 Labels are streams, stages and states, of which there are few. Queries come and go by the thousand, and every label
-value is a time series that Prometheus keeps for weeks, so no metric has a label per query, except that sinks which are
-behind are named; `ajoin query show` and GetStatistics tell about one query. The port has no authentication. It is
-off by default and, when it is on, listens on this machine only unless `metrics_host` says otherwise.
+value is a time series that Prometheus keeps for weeks, so no metric has a label per query, except that sinks and
+queries which are behind, and queries which leave rows out, are named; `ajoin query show` and GetStatistics tell about
+one query. The port has no authentication. It is off by default and, when it is on, listens on this machine only unless
+`metrics_host` says otherwise.
 
 A `PlatformCollector` reads what is committed when it is scraped, on a thread of the HTTP server; between two scrapes
 nothing is computed or kept. Format and HTTP are prometheus-client's, with a registry of our own, so that several
@@ -24,7 +25,7 @@ from prometheus_client.registry import Collector
 
 from ajoin.platform.platform import Platform, PlatformState
 from optimizer.errors import FailedPrecondition
-from runtime.api import PlatformStatus, StreamInfo
+from runtime.api import PlatformStatus, QueryInfo, StreamInfo
 
 
 class PlatformCollector(Collector):
@@ -34,6 +35,7 @@ class PlatformCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from status_metrics(self._platform.status())
         yield from stream_metrics(self._platform.streams())
+        yield from query_metrics(self._platform.queries_behind(), self._platform.queries_with_gaps())
 
 
 def status_metrics(s: PlatformStatus) -> list[Metric]:
@@ -101,6 +103,27 @@ def stream_metrics(streams: Iterable[StreamInfo]) -> list[Metric]:
         if s.lag_ms is not None:
             lag.add_metric(name, s.lag_ms / 1000)
     return [tuples, late, dead, backlog, throttled, lag]
+
+
+def query_metrics(behind: Iterable[QueryInfo], with_gaps: Iterable[QueryInfo]) -> list[Metric]:
+    """`behind`: the queries of which work was put off; `with_gaps`: of which open windows lack rows."""
+    label = ["query"]
+    epochs = GaugeMetricFamily(
+        "ajoin_query_epochs_behind", "Epochs since work of a query was put off; only while some is.", labels=label
+    )
+    lag = GaugeMetricFamily(
+        "ajoin_query_lag_seconds", "How late such a query's results are, in event time.", labels=label
+    )
+    for q in behind:
+        epochs.add_metric([q.id], q.epochs_behind)
+        if q.lag_ms is not None:
+            lag.add_metric([q.id], q.lag_ms / 1000)
+    gaps = GaugeMetricFamily(
+        "ajoin_query_incomplete", "1 for a query that leaves rows out of windows which are still open.", labels=label
+    )
+    for q in with_gaps:
+        gaps.add_metric([q.id], 1.0)
+    return [epochs, lag, gaps]
 
 
 @contextmanager

@@ -14,23 +14,26 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from ajoin.platform import catalog
 from ajoin.platform.batch import Applied, Outcome
+from ajoin.platform.budgets import granted
 from ajoin.platform.catalog import Limits
 from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
 from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
-from ajoin.platform.tenancy import Scope, check_quota
+from ajoin.platform.tenancy import NO_QUOTA, Quota, Scope, check_quota
 from ajoin.sql import admit
 from optimizer.errors import AJoinError, FailedPrecondition, NotFound
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import (
+    NO_BUDGET,
+    Budget,
     Control,
     CreateQuery,
     Cursor,
@@ -51,6 +54,16 @@ from runtime.engine.engine import Engine
 from runtime.results.schema import result_schema
 
 T = TypeVar("T")
+
+
+class Wanted(NamedTuple):
+    """A query that is asked for; an empty id: the platform chooses one."""
+
+    id: str
+    sql: str
+    sinks: Sequence[ConnectorSpec] = ()
+    budget: Budget = NO_BUDGET
+
 
 DEFAULT_PACE = Pace()
 DEFAULT_LIMITS = Limits()
@@ -103,11 +116,16 @@ class Platform:
     def create_stream(
         self, schema: StreamSchema, source: ConnectorSpec, tenant: str = "", quota: int | None = None
     ) -> Future[StreamInfo]:
-        """All may read the stream; `tenant` declares it, and may have declared `quota` of those there are."""
+        """All may read the stream; `tenant` declares it, and may have declared `quota` of those there are.
+
+        A bound on event times that is not given is the platform's (`Limits.ahead_ms`); 0 means none.
+        """
+        ahead = self.limits.ahead_ms if schema.max_ahead_ms is None else schema.max_ahead_ms
+        bounded = replace(schema, owner=tenant, max_ahead_ms=ahead or None, max_jump_ms=schema.max_jump_ms or None)
 
         def declare() -> StreamInfo:
             check_quota(tenant, "streams", sum(s.owner == tenant for s in self._engine.schemas().values()), quota)
-            return self._engine.create_stream(replace(schema, owner=tenant), source)
+            return self._engine.create_stream(bounded, source)
 
         catalog.check_stream(schema, self.limits)
         catalog.check_source(source, schema, self._engine.config.allowed_roots)
@@ -115,28 +133,40 @@ class Platform:
         return self._call(declare)
 
     def delete_stream(self, name: str) -> Future[None]:
-        return self._call(lambda: self._engine.delete_stream(name))
+        return self._call(lambda: self._engine.delete_stream(name), creates=False)
+
+    def reset_watermark(self, name: str, to: int) -> Future[StreamInfo]:
+        """Move a stream's watermark back; WATERMARK_IN_USE if a running query has closed a window by it."""
+        return self._call(lambda: self._engine.reset_watermark(name, to), creates=False)
+
+    def restart_stream(self, name: str, at: str | None = None) -> Future[StreamInfo]:
+        """Read a stream from `earliest`, `latest` or an offset on; None: from where it stands. STREAM_IN_USE while
+        running queries read it."""
+        return self._call(lambda: self._engine.restart_stream(name, at), creates=False)
 
     def create_queries(
         self,
-        wanted: Sequence[tuple[str, str, Sequence[ConnectorSpec]]],
+        wanted: Sequence[Wanted],
         tenant: str = "",
-        quota: int | None = None,
+        quota: Quota = NO_QUOTA,
     ) -> Future[list[Outcome]]:
-        """(id, sql, sinks) each; an empty id is chosen here. One outcome each: a QueryInfo or the error.
+        """One outcome each: a QueryInfo or the error.
 
-        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running. Asking the sinks may take
-        some seconds, in which the caller waits (sink_checks.py).
+        Ids are the tenant's own (tenancy.py); `quota`: how many queries it may have running, and what each of them may
+        take. Asking the sinks may take some seconds, in which the caller waits (sink_checks.py).
         """
         arrived = self._clock()
         schemas = self._engine.schemas()
         sinks = SinkChecks(self._engine.config.allowed_roots)
-        items = [self._compile(*w, schemas, Scope(tenant), sinks) for w in wanted]
-        return self._request([replace(item, quota=quota) for item in items], arrived)
+        cap = quota.budget if tenant else self.limits.budget
+        items = [self._compile(w, cap, schemas, Scope(tenant), sinks) for w in wanted]
+        return self._request([replace(item, quota=quota.queries) for item in items], arrived)
 
-    def create_query(self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = ()) -> QueryInfo:
+    def create_query(
+        self, sql: str, id: str = "", sinks: Sequence[ConnectorSpec] = (), budget: Budget = NO_BUDGET
+    ) -> QueryInfo:
         """Blocks until the query runs; raises what it was refused with."""
-        info: QueryInfo = only(self.create_queries([(id, sql, sinks)]).result())
+        info: QueryInfo = only(self.create_queries([Wanted(id, sql, sinks, budget)]).result())
         return info
 
     def delete_queries(self, ids: Sequence[str]) -> Future[list[Outcome]]:
@@ -189,6 +219,14 @@ class Platform:
     def queries(self) -> list[QueryInfo]:
         infos = self._engine.queries()
         return sorted(map(self._thread.latencies.fill_in, infos), key=lambda q: (q.id, q.uid))
+
+    def queries_behind(self) -> list[QueryInfo]:
+        """Those of which work was put off; looks at no other."""
+        return self._engine.queries_behind()
+
+    def queries_with_gaps(self) -> list[QueryInfo]:
+        """Those of which windows that are still open may lack rows."""
+        return self._engine.queries_with_gaps()
 
     def query(self, id: str, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one that had this uid."""
@@ -253,9 +291,9 @@ class Platform:
 
     # -- helpers --
 
-    def _call(self, run: Callable[[], T]) -> Future[T]:
+    def _call(self, run: Callable[[], T], *, creates: bool = True) -> Future[T]:
         future: Future[T] = Future()
-        self._thread.mailbox.put(EngineCall(run, future))
+        self._thread.mailbox.put(EngineCall(run, future, creates))
         return future
 
     def _request(self, items: Sequence[BatchItem], arrived: int) -> Future[list[Outcome]]:
@@ -269,23 +307,24 @@ class Platform:
 
     def _compile(
         self,
-        id: str,
-        sql: str,
-        sinks: Sequence[ConnectorSpec],
+        wanted: Wanted,
+        cap: Budget,
         schemas: Mapping[str, StreamSchema],
         scope: Scope,
         checks: SinkChecks,
     ) -> BatchItem:
+        id, sql, sinks, wish = wanted
         try:
             if id:
                 catalog.check_name("query id", id)
+            budget = granted(wish, cap, scope.tenant)
             query = admit(sql, schemas, self.limits.query)
             checks.check(sinks, result_schema(query).names)
         except AJoinError as refused:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}
         full = scope.full(id) or self._free_id(scope)
-        return BatchItem(CreateQuery(full, query, tuple(sinks)), used)
+        return BatchItem(CreateQuery(full, query, tuple(sinks), budget), used)
 
     def _free_id(self, scope: Scope) -> str:
         """q-<n>, never used before by this tenant, and not given out twice in one life of the platform."""
@@ -307,4 +346,4 @@ def only(outcomes: Sequence[Outcome]) -> Any:
     return outcome
 
 
-__all__ = ["Applied", "Limits", "Outcome", "Pace", "Platform", "PlatformState", "only"]
+__all__ = ["Applied", "Limits", "Outcome", "Pace", "Platform", "PlatformState", "Wanted", "only"]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from ajoin.platform.statistics import Statistics
 from optimizer.errors import AJoinError, InternalError, InvalidRequest, ResourceExhausted
 from optimizer.model.plan import RunningQuery
-from runtime.api import PlatformStatus, QueryInfo, QueryState, SinkStatus, StreamInfo
+from runtime.api import Budget, PlatformStatus, QueryInfo, QueryState, SinkStatus, StreamInfo
 from runtime.engine.quarantine import COULD_NOT_END
 
 FULL = {"TOO_MANY_QUERIES": "max_queries", "COST_LIMIT": "max_cost"}
@@ -47,12 +47,29 @@ def tenant_of(id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may have at most; None: any number. `requests` are calls a second."""
+    """What a tenant may have at most; None: any number. `requests` are calls a second; `query_...` is what each of its
+    queries may take."""
 
     queries: int | None = None
     streams: int | None = None
     subscribers: int | None = None
     requests: int | None = None
+    query_rows: int | None = None
+    query_bytes: int | None = None
+    query_retained_bytes: int | None = None
+    query_seconds: float | None = None
+    query_state_bytes: int | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """Of each query."""
+        return Budget(
+            self.query_rows,
+            self.query_bytes,
+            self.query_retained_bytes,
+            self.query_seconds,
+            self.query_state_bytes,
+        )
 
 
 NO_QUOTA = Quota()

@@ -71,6 +71,7 @@ def _declare(line: dict[str, Any], _: Path) -> Action:
         _text(line["time"], "time"),
         _integer(line.get("watermark_delay_ms", 0), "watermark_delay_ms", 0),
         _integer(line.get("allowed_lateness_ms", 0), "allowed_lateness_ms", 0),
+        *(_integer(line[key], key, 1) if key in line else None for key in ("max_ahead_ms", "max_jump_ms")),
     )
 
 
@@ -129,7 +130,9 @@ class _Shape:
 
 
 SHAPES: Mapping[str, _Shape] = {
-    "stream": _Shape(_declare, ("schema", "time"), ("watermark_delay_ms", "allowed_lateness_ms")),
+    "stream": _Shape(
+        _declare, ("schema", "time"), ("watermark_delay_ms", "allowed_lateness_ms", "max_ahead_ms", "max_jump_ms")
+    ),
     "create": _Shape(lambda l, _: CreateSql(_text(l["create"], "create"), _text(l["sql"], "sql")), ("sql",)),
     "delete": _Shape(lambda l, _: DeleteQuery(_text(l["delete"], "delete"))),
     "event": _Shape(_feed, ("row",)),

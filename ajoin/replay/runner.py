@@ -114,6 +114,8 @@ class _Replay:
             for stream in self.engine.streams():
                 self.engine.raise_watermark(stream.schema.name, None)
             self._run_epoch()
+        while self.engine.state.behind:
+            self._run_epoch()
         self._catch_up()
         self._look_back()
 
@@ -216,4 +218,6 @@ def stream_schema(declare: Declare) -> StreamSchema:
         declare.time,
         declare.watermark_delay_ms,
         declare.allowed_lateness_ms,
+        max_ahead_ms=declare.max_ahead_ms,
+        max_jump_ms=declare.max_jump_ms,
     )

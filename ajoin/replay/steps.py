@@ -22,6 +22,8 @@ class Declare:
     time: str
     watermark_delay_ms: int = 0
     allowed_lateness_ms: int = 0
+    max_ahead_ms: int | None = None
+    max_jump_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 `Access.admit` runs before every call of our services: it finds the caller by its bearer token and compares its role
 with the least one the method asks for. A method that is not in the table asks for the highest role, so a new one
 cannot be open by mistake. Methods that show or change what belongs to all tenants (changelogs of the plan, deleting a
-stream) also refuse callers that have one. Health and reflection answer every caller: they say that the service is
-there and what it speaks.
+stream or moving it back) also refuse callers that have one. Health and reflection answer every caller: they say that
+the service is there and what it speaks.
 
 The caller travels to the servicers in a context variable, because gRPC gives a servicer no other place for it; each
 call runs in a task, and so in a context, of its own.
@@ -23,6 +23,8 @@ LEAST: dict[str, Role] = {
     "StreamService/ListStreams": Role.read,
     "StreamService/GetStream": Role.read,
     "StreamService/DeleteStream": Role.write,
+    "StreamService/ResetWatermark": Role.write,
+    "StreamService/RestartStream": Role.write,
     "StreamService/ListDeadLetters": Role.read,
     "QueryService/CreateQuery": Role.write,
     "QueryService/CreateQueries": Role.write,
@@ -43,7 +45,12 @@ LEAST: dict[str, Role] = {
     "AdminService/GetStatistics": Role.read,
 }
 
-NOT_FOR_TENANTS = {"StreamService/DeleteStream", "PlanService/WatchPlan"}
+NOT_FOR_TENANTS = {
+    "StreamService/DeleteStream",
+    "StreamService/ResetWatermark",
+    "StreamService/RestartStream",
+    "PlanService/WatchPlan",
+}
 
 _CALLER: ContextVar[Caller] = ContextVar("caller")
 

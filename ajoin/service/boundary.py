@@ -15,13 +15,14 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from ajoin.service.access import Access
 from ajoin.service.quotas import Quotas
 from ajoin.service.tokens import Caller
 from ajoin.wire import status
-from optimizer.errors import AJoinError, InternalError
+from optimizer.errors import AJoinError, InternalError, InvalidRequest
 
 log = logging.getLogger("ajoin.service")
 
@@ -31,6 +32,26 @@ NOBODY = Caller()
 
 def short_id() -> str:
     return uuid.uuid4().hex[:8]
+
+
+def _reading(
+    deserialize: Callable[[bytes], Any], inner: Callable[[Any, Any], Awaitable[Any]], method: str
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """`inner` for the bytes of a request: they are read inside the boundary, after the caller was let in, so that bytes
+    that are no message are refused like any other bad request."""
+
+    async def read(data: bytes, context: Any) -> Any:
+        try:
+            request = deserialize(data)
+        except DecodeError:
+            raise InvalidRequest(
+                f"the {len(data):,} bytes sent to {method} are not the message that it takes",
+                reason="BAD_MESSAGE",
+                hint="use a client that is generated from the same interface, package ajoin.v1",
+            ) from None
+        return await inner(request, context)
+
+    return read
 
 
 def hidden(failure: AJoinError, who: Caller, method: str, id: str = "") -> AJoinError:
@@ -60,7 +81,8 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
         )
         guard = self._stream if handler.response_streaming else self._unary
-        return make(guard(inner, call.method), handler.request_deserializer, handler.response_serializer)
+        read = _reading(handler.request_deserializer, inner, call.method)
+        return make(guard(read, call.method), None, handler.response_serializer)
 
     def _unary(self, inner: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
         async def guarded(request: Any, context: Any) -> Any:

@@ -6,8 +6,9 @@ worked on. A call that was given up by its client goes on to its end, because th
 answer.
 
 Refusals are answers too and are kept. What may go away by itself (Unavailable, InternalError) is not: then
-the repetition is a new try. Answers are held for `seconds`, and the latest `kept` at most; they do not survive a
-restart of the server. Of a call that has ended only its answer is held, not the task that made it with its frames.
+the repetition is a new try. Answers are held for `seconds`, and the latest `kept` and `bytes` at most; they do not
+survive a restart of the server. Of a call that has ended only its answer is held, not the task that made it with its
+frames.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from google.protobuf.message import Message
+
 from optimizer.errors import AJoinError, InternalError, InvalidRequest, Unavailable
 
 LONGEST_ID = 128
@@ -29,21 +32,30 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class _Call:
-    """`task` while it runs; then `value` or `refusal`."""
+    """`task` while it runs; then `value`, a message of so many `bytes`, or `refusal`."""
 
     digest: bytes
     at: float
     task: asyncio.Task[Any] | None = None
     value: Any = None
     refusal: BaseException | None = None
+    bytes: int = 0
 
 
 class IdempotencyCache:
     """Owned by the server's event loop."""
 
-    def __init__(self, kept: int = 10_000, seconds: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        kept: int = 10_000,
+        seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+        bytes: int = 64 << 20,
+    ) -> None:
         self._kept = kept
         self._seconds = seconds
+        self._most_bytes = bytes
+        self._bytes = 0
         self._clock = clock
         self._calls: OrderedDict[tuple[str, str, str], _Call] = OrderedDict()
 
@@ -83,8 +95,9 @@ class IdempotencyCache:
         old = self._clock() - self._seconds
         while self._calls:
             key, first = next(iter(self._calls.items()))
-            if first.at > old and len(self._calls) < self._kept:
+            if first.at > old and len(self._calls) < self._kept and self._bytes <= self._most_bytes:
                 break
+            self._bytes -= first.bytes
             del self._calls[key]
 
     def _ended(self, key: tuple[str, str, str], call: _Call, task: asyncio.Task[Any]) -> None:
@@ -97,3 +110,6 @@ class IdempotencyCache:
         elif lasting:
             call.value, call.refusal = (task.result(), None) if failure is None else (None, copy(failure))
             call.task = None
+            if failure is None and self._calls.get(key) is call:
+                call.bytes = call.value.ByteSize() if isinstance(call.value, Message) else 0
+                self._bytes += call.bytes

@@ -18,13 +18,19 @@ LARGEST_RESPONSE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """Times are seconds, 0: no bound. Streams are calls that are open on one connection at the same time."""
+    """Times are seconds, 0: no bound. Streams are calls that are open on one connection at the same time.
+
+    `subscriber_bytes`: what all subscribers together hold (in_flight.py). `answer_bytes`: answers that are kept for
+    repeated calls (idempotency.py).
+    """
 
     message_bytes: int = 32 << 20
     metadata_bytes: int = 16 << 10
     connection_streams: int = 1000
     connections: int = 10_000
     subscribers: int = 5_000
+    subscriber_bytes: int = 1 << 30
+    answer_bytes: int = 64 << 20
     keepalive_interval: float = 60.0
     keepalive_timeout: float = 20.0
     handshake_timeout: float = 10.0
@@ -62,6 +68,8 @@ def from_settings(settings: Settings) -> ServiceLimits:
         settings.max_connection_streams,
         settings.max_connections,
         settings.max_subscribers,
+        settings.max_subscriber_bytes,
+        settings.max_answer_bytes,
         settings.keepalive_interval,
         settings.keepalive_timeout,
         settings.handshake_timeout,

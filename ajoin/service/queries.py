@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from ajoin.platform.platform import Outcome, Platform, only
+from ajoin.platform.platform import Outcome, Platform, Wanted, only
 from ajoin.service.access import caller
 from ajoin.service.boundary import hidden
 from ajoin.service.checks import clamp, require
@@ -36,6 +36,10 @@ class QueryService(rpc.QueryServiceServicer):
         self._platform = platform
         self._idempotency = idempotency
         self._asking = ThreadPoolExecutor(ASKING, "ajoin-sinks")
+
+    def close(self) -> None:
+        """Whoever still waits for its sinks is answered by the end of the server; its thread ends when they answer."""
+        self._asking.shutdown(wait=False, cancel_futures=True)
 
     async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
         async def run() -> pb.CreateQueryResponse:
@@ -99,12 +103,17 @@ class QueryService(rpc.QueryServiceServicer):
         return pb.ListQueriesResponse(queries=map(convert.query_to_pb, page), next_page_token=token)
 
     async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
-        wanted = [(s.query_id, s.sql, tuple(map(convert.connector_from_pb, s.sinks))) for s in specs]
+        wanted = [_wanted(spec) for spec in specs]
         who = caller()
         # Sinks that do not answer hold a thread for seconds; those who ask for none must not wait behind them.
-        threads = self._asking if any(sinks for _, _, sinks in wanted) else None
-        ask = partial(self._platform.create_queries, wanted, who.tenant, who.quota.queries)
+        threads = self._asking if any(w.sinks for w in wanted) else None
+        ask = partial(self._platform.create_queries, wanted, who.tenant, who.quota)
         return await asyncio.wrap_future(await asyncio.get_running_loop().run_in_executor(threads, ask))
+
+
+def _wanted(spec: pb.QuerySpec) -> Wanted:
+    sinks = tuple(map(convert.connector_from_pb, spec.sinks))
+    return Wanted(spec.query_id, spec.sql, sinks, convert.budget_from_pb(spec.budget))
 
 
 def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:

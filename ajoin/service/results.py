@@ -15,15 +15,16 @@ a subscriber has read them end its stream with CURSOR_EXPIRED.
 
 Nothing is queued for a subscriber: its place is a cursor, and rows are read from the log when it is ready for them.
 What it can hold is `READ_AHEAD` batches (large ones are mapped files, small ones less than 64 KiB) and two pieces, one
-being made and one inside gRPC: less than 1 MiB, unless a single row is larger. A client that does not read stops its
-own stream in the middle of a write; epochs and other streams do not notice. Once in a while that write is looked after:
-if the rows that follow it have left the retention, the stream ends with CURSOR_EXPIRED, and what it held is let go.
+being made and one inside gRPC: less than 1 MiB, unless a single row is larger; and all subscriptions together hold no
+more than in_flight.py allows. A client that does not read stops its own stream in the middle of a write; epochs and
+other streams do not notice. Once in a while that write is looked after: if the rows that follow it have left the
+retention, the stream ends with CURSOR_EXPIRED, and if others need the room it takes, with SUBSCRIBER_TOO_SLOW.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +33,18 @@ from ajoin.platform.platform import Platform, PlatformState
 from ajoin.service.access import caller
 from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.checks import require
+from ajoin.service.in_flight import InFlight, Place, too_slow
 from ajoin.v1 import results_pb2 as pb
 from ajoin.v1 import results_pb2_grpc as rpc
 from ajoin.wire import convert
-from optimizer.errors import InternalError, InvalidRequest, Unavailable
+from optimizer.errors import AJoinError, InternalError, InvalidRequest, Unavailable
 from runtime import api
 from runtime.api import QueryInfo, QueryState, ResultBatch
 
 PIECE_BYTES = 256 << 10
 READ_AHEAD = 4
+SMALL = 64 << 10
+"""Bytes of a batch that is held in memory; a larger one is a mapped file."""
 PATIENCE = 5.0
 """Seconds between two looks at a write that the client keeps waiting."""
 LAST_SEQUENCE = (1 << 63) - 1
@@ -56,39 +60,74 @@ class _View:
     state: PlatformState
 
 
+class _Writer:
+    """Writes the messages of one subscription, and knows the one that its client has not taken yet.
+
+    gRPC takes no status while a message is under way: whoever tries ends nothing, and the client waits for ever. So a
+    subscription that is ended in the middle of a message first waits until its client has taken that; it holds nothing
+    else meanwhile. A client that goes away ends the waiting.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._writing: asyncio.Future[None] | None = None
+
+    def write(self, message: pb.SubscribeResponse) -> asyncio.Future[None]:
+        self._writing = asyncio.ensure_future(self._context.write(message))
+        return self._writing
+
+    async def finished(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+
+    def close(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+
+
 class ResultService(rpc.ResultServiceServicer):
-    def __init__(self, platform: Platform, changes: ChangeSignal) -> None:
+    def __init__(self, platform: Platform, changes: ChangeSignal, in_flight: InFlight) -> None:
         self._platform = platform
         self._changes = changes
+        self._in_flight = in_flight
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Any) -> None:  # type: ignore[override]
+        writer = _Writer(context)
+        try:
+            await self._subscribe(request, writer)
+        except AJoinError as failure:
+            failure.__traceback__ = None  # what it holds must not wait with it
+            await writer.finished()
+            raise
+        finally:
+            writer.close()
+
+    async def _subscribe(self, request: pb.SubscribeRequest, writer: _Writer) -> None:
         require("query_id", request.query_id)
         scope = caller().scope
         id = scope.full(request.query_id)
         view = self._view(id, scope.full(request.uid))
         uid = view.info.uid
         place = _begin(request, view.epoch)
-        said: tuple[object, object] | None = None
+        said: tuple[object, ...] | None = None
         if request.start == pb.START_POSITION_NOW:  # nothing before is asked for: say first where we are
-            said = (view.info.watermark, view.info.state)
-            await self._send(context, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
+            said = _told(view.info)
+            await self._send(writer, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
         while True:
             changed = self._changes.next()
             view = self._view(id, uid)
             if view.state in (PlatformState.STOPPING, PlatformState.STOPPED):
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint="reconnect with the last cursor")
             while self._platform.has_results(id, _in_log(place), uid):
-                batches = await asyncio.to_thread(self._platform.read_results, id, _in_log(place), READ_AHEAD, uid)
-                for batch in batches:
-                    for piece in _pieces(batch, place):
-                        place = convert.cursor_from_pb(piece.cursor)
-                        await self._send(context, pb.SubscribeResponse(batch=piece), view.info, place)
-                if not batches:
+                before = place
+                async with self._in_flight.place(PATIENCE) as room:
+                    place = await self._send_some(writer, view.info, place, room)
+                if place == before:
                     break
             place = max(place, Cursor(view.epoch, LAST_SEQUENCE))
-            saying = (view.info.watermark, view.info.state)
+            saying = _told(view.info)
             if saying != said:
-                await self._send(context, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
+                await self._send(writer, pb.SubscribeResponse(progress=_progress(view, place)), view.info, place)
                 said = saying
             if view.info.state != QueryState.RUNNING or request.stop_when_caught_up:
                 return
@@ -100,15 +139,29 @@ class ResultService(rpc.ResultServiceServicer):
         state, epoch = self._platform.state, self._platform.epoch
         return _View(self._platform.query(id, uid or None), epoch, state)
 
-    async def _send(self, context: Any, message: pb.SubscribeResponse, query: QueryInfo, place: Cursor) -> None:
-        """Wait until the client has taken it, or until the rows after `place` are gone."""
-        writing = asyncio.ensure_future(context.write(message))
-        try:
-            while not (await asyncio.wait((writing,), timeout=PATIENCE))[0]:
-                self._platform.has_results(query.id, _in_log(place), query.uid)
-            await writing
-        finally:
-            writing.cancel()
+    async def _send_some(self, writer: _Writer, query: QueryInfo, place: Cursor, room: Place) -> Cursor:
+        """The next batches after `place`; answers the place after them."""
+        read = self._platform.read_results
+        batches = await asyncio.to_thread(read, query.id, _in_log(place), READ_AHEAD, query.uid)
+        self._in_flight.resize(room, sum(min(b.rows.nbytes, SMALL) for b in batches) + 2 * _largest_piece(batches))
+        for batch in batches:
+            for piece in _pieces(batch, place):
+                place = convert.cursor_from_pb(piece.cursor)
+                with self._in_flight.message(room, len(piece.arrow_ipc)):
+                    await self._send(writer, pb.SubscribeResponse(batch=piece), query, place, room)
+        return place
+
+    async def _send(
+        self, writer: _Writer, message: pb.SubscribeResponse, query: QueryInfo, place: Cursor, room: Place | None = None
+    ) -> None:
+        """Wait until the client has taken it, or until the rows after `place` are gone, or others need the room."""
+        writing = writer.write(message)
+        ends = [writing] if room is None else [writing, room.wanted]
+        while not (await asyncio.wait(ends, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED))[0]:
+            self._platform.has_results(query.id, _in_log(place), query.uid)
+        if not writing.done():
+            raise too_slow()
+        await writing
 
 
 def _in_log(place: Cursor) -> api.Cursor | None:
@@ -154,10 +207,20 @@ def _pieces(batch: ResultBatch, before: Cursor) -> Iterator[pb.ResultBatch]:
         )
 
 
+def _largest_piece(batches: Sequence[ResultBatch]) -> int:
+    return max((min(batch.rows.nbytes, PIECE_BYTES) for batch in batches), default=0)
+
+
+def _told(query: QueryInfo) -> tuple[object, ...]:
+    """What a progress marker tells of it; a new marker is sent when this has changed."""
+    return query.watermark, query.state, query.incomplete
+
+
 def _progress(view: _View, place: Cursor) -> pb.Progress:
     return pb.Progress(
         watermark_ms=view.info.watermark,
         epoch=view.epoch,
         cursor=convert.cursor_to_pb(place),
         state=convert.query_state_to_pb(view.info.state),
+        incomplete=convert.incomplete_to_pb(view.info.incomplete),
     )

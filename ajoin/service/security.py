@@ -88,11 +88,17 @@ def from_settings(settings: Settings) -> Security:
         tls = Tls(_read("tls_cert", settings.tls_cert), _read("tls_key", settings.tls_key), ca)
     tokens = None
     if settings.token_file:
+        budget = settings.tenant_budget
         quota = Quota(
             settings.max_tenant_queries or None,
             settings.max_tenant_streams or None,
             settings.max_tenant_subscribers or None,
             settings.max_tenant_requests or None,
+            budget.rows,
+            budget.bytes,
+            budget.retained_bytes,
+            budget.seconds,
+            budget.state_bytes,
         )
         tokens = TokenFile(Path(settings.token_file), quota)
     security = Security(tls, tokens, settings.insecure)

@@ -31,6 +31,7 @@ from ajoin.service.admin import AdminService
 from ajoin.service.boundary import Boundary
 from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.idempotency import IdempotencyCache
+from ajoin.service.in_flight import InFlight
 from ajoin.service.limits import ServiceLimits
 from ajoin.service.plan import PlanService
 from ajoin.service.queries import QueryService
@@ -93,6 +94,7 @@ class Server:
                 else self._server.add_secure_port(self._wanted, tls.credentials())
             )
         except RuntimeError:
+            self._queries.close()
             self._changes.close()
             raise FailedPrecondition(
                 f"cannot listen on {self._wanted}",
@@ -110,13 +112,17 @@ class Server:
         closing = asyncio.create_task(self._server.stop(grace))
         await asyncio.to_thread(self._platform.stop)
         await closing
+        self._queries.close()
         self._changes.close()
 
     def _add_services(self) -> None:
-        idempotency = IdempotencyCache()
+        idempotency = IdempotencyCache(bytes=self._limits.answer_bytes)
+        in_flight = InFlight(self._limits.subscriber_bytes, time.monotonic)
+        results = ResultService(self._platform, self._changes, in_flight)
         streams_rpc.add_StreamServiceServicer_to_server(StreamService(self._platform, idempotency), self._server)
-        queries_rpc.add_QueryServiceServicer_to_server(QueryService(self._platform, idempotency), self._server)
-        results_rpc.add_ResultServiceServicer_to_server(ResultService(self._platform, self._changes), self._server)
+        self._queries = QueryService(self._platform, idempotency)
+        queries_rpc.add_QueryServiceServicer_to_server(self._queries, self._server)
+        results_rpc.add_ResultServiceServicer_to_server(results, self._server)
         plan_rpc.add_PlanServiceServicer_to_server(PlanService(self._platform, self._changes), self._server)
         admin_rpc.add_AdminServiceServicer_to_server(AdminService(self._platform), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

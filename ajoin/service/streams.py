@@ -1,4 +1,4 @@
-"""StreamService: declare, look at and delete streams."""
+"""StreamService: declare, look at, move back and delete streams."""
 
 from __future__ import annotations
 
@@ -44,6 +44,23 @@ class StreamService(rpc.StreamServiceServicer):
             require("name", request.name)
             await asyncio.wrap_future(self._platform.delete_stream(request.name))
             return pb.DeleteStreamResponse()
+
+        return await self._idempotency.once(request, run, caller().tenant)
+
+    async def ResetWatermark(self, request: pb.ResetWatermarkRequest, context: Any) -> pb.ResetWatermarkResponse:
+        async def run() -> pb.ResetWatermarkResponse:
+            require("name", request.name)
+            require("watermark_ms", request.HasField("watermark_ms"))
+            info = await asyncio.wrap_future(self._platform.reset_watermark(request.name, request.watermark_ms))
+            return pb.ResetWatermarkResponse(stream=_shown(info))
+
+        return await self._idempotency.once(request, run, caller().tenant)
+
+    async def RestartStream(self, request: pb.RestartStreamRequest, context: Any) -> pb.RestartStreamResponse:
+        async def run() -> pb.RestartStreamResponse:
+            require("name", request.name)
+            info = await asyncio.wrap_future(self._platform.restart_stream(request.name, request.offset or None))
+            return pb.RestartStreamResponse(stream=_shown(info))
 
         return await self._idempotency.once(request, run, caller().tenant)
 

@@ -8,11 +8,16 @@ The token file is TOML. It holds hashes, never tokens, so reading it gives nobod
     role = "write"                      # read, write or admin
     tenant = "a"                        # absent: no tenant, sees everything
 
-    [tenant.a]                          # each absent: the setting max_tenant_...
+    [tenant.a]                          # each absent: the setting max_tenant_..., or max_query_...
     max_queries = 10
     max_streams = 5
     max_subscribers = 100
     max_requests = 50                   # calls a second
+    max_query_rows = 100000             # of each of its queries; absent: the setting of the same name
+    max_query_bytes = 10000000
+    max_query_retained_bytes = 100000000
+    max_query_seconds = 2.5
+    max_query_state_bytes = 100000000
 
 A token is 32 random bytes. Guessing one is hopeless, so a plain SHA-256 of it is enough: slow hashes protect short
 passwords. `ajoin token create` adds an entry; taking an entry out ends its token. The file is looked at for every call
@@ -33,6 +38,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from ajoin.platform.budgets import LIMITS
 from ajoin.platform.tenancy import NO_QUOTA, Quota, Scope, check_tenant
 from optimizer.errors import AJoinError, AlreadyExists, InvalidRequest, NotFound
 from runtime.files import write_atomically
@@ -40,6 +46,8 @@ from runtime.files import write_atomically
 log = logging.getLogger("ajoin.tokens")
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+
+PER_QUERY = frozenset(f"max_query_{name}" for name in LIMITS)
 
 
 class Role(IntEnum):
@@ -178,7 +186,11 @@ def _quota(path: Path, name: str, values: Any, default: Quota) -> Quota:
     if not isinstance(values, dict) or values.keys() - known.keys():
         raise _wrong(path, f"tenant {name!r} may have only {', '.join(known)}")
     for key, most in values.items():
-        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        if key in PER_QUERY:
+            kinds: Any = int | float if key == "max_query_seconds" else int
+            if not isinstance(most, kinds) or isinstance(most, bool) or not (0 < most < float("inf")):
+                raise _wrong(path, f"{key} of tenant {name!r} is not a number above 0")
+        elif not isinstance(most, int) or isinstance(most, bool) or most < 0:
             raise _wrong(path, f"{key} of tenant {name!r} is not a whole number, 0 or more")
     return replace(default, **{known[key]: most for key, most in values.items()})
 

@@ -263,7 +263,7 @@ class OptimizeResponse(_message.Message):
     cost_after: _builtins.float
     """Estimated cost a second of the plan that was found."""
     gain: _builtins.float
-    """What that saves a second."""
+    """What that saves a second. Below 0 where heavy queries get groups of their own at the price of what they shared."""
     mode: Global___OptimizeMode.ValueType
     """How much it looked at: an incremental run becomes a full one when much has changed."""
     applied: _builtins.bool

@@ -49,6 +49,160 @@ QUERY_STATE_SUSPENDED: QueryState.ValueType  # 3
 """It kept epochs from ending, or somebody stopped it. It can be resumed or deleted."""
 Global___QueryState: _TypeAlias = QueryState  # noqa: Y015
 
+class _AtLimit:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AtLimitEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AtLimit.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AT_LIMIT_UNSPECIFIED: _AtLimit.ValueType  # 0
+    """The same as AT_LIMIT_PAUSE."""
+    AT_LIMIT_PAUSE: _AtLimit.ValueType  # 1
+    """Its rows come later, all of them, and its watermark waits for them."""
+    AT_LIMIT_SAMPLE: _AtLimit.ValueType  # 2
+    """Rows are left out; `incomplete` says in which windows."""
+    AT_LIMIT_FAIL: _AtLimit.ValueType  # 3
+    """It is suspended."""
+
+class AtLimit(_AtLimit, metaclass=_AtLimitEnumTypeWrapper):
+    """What a query does when its budget is used up."""
+
+AT_LIMIT_UNSPECIFIED: AtLimit.ValueType  # 0
+"""The same as AT_LIMIT_PAUSE."""
+AT_LIMIT_PAUSE: AtLimit.ValueType  # 1
+"""Its rows come later, all of them, and its watermark waits for them."""
+AT_LIMIT_SAMPLE: AtLimit.ValueType  # 2
+"""Rows are left out; `incomplete` says in which windows."""
+AT_LIMIT_FAIL: AtLimit.ValueType  # 3
+"""It is suspended."""
+Global___AtLimit: _TypeAlias = AtLimit  # noqa: Y015
+
+@_typing.final
+class Budget(_message.Message):
+    """What a query may take at most. In a request, absent means: as much as the platform lets its creator have. In an
+    answer it means any amount.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    RETAINED_BYTES_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    STATE_BYTES_FIELD_NUMBER: _builtins.int
+    AT_LIMIT_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """(Optional) Rows an epoch. More than 0."""
+    bytes: _builtins.int
+    """(Optional) Bytes of results an epoch. More than 0."""
+    retained_bytes: _builtins.int
+    """(Optional) Bytes of results in the retention. More than 0."""
+    seconds: _builtins.float
+    """(Optional) Seconds of tasks an epoch, its share of them. More than 0."""
+    state_bytes: _builtins.int
+    """(Optional) Bytes of state, its share of them. More than 0. A query that has more is suspended, whatever at_limit says."""
+    at_limit: Global___AtLimit.ValueType
+    """(Optional) What happens when one of these is used up. Unspecified: pause."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int | None = ...,
+        bytes: _builtins.int | None = ...,
+        retained_bytes: _builtins.int | None = ...,
+        seconds: _builtins.float | None = ...,
+        state_bytes: _builtins.int | None = ...,
+        at_limit: Global___AtLimit.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "bytes", b"bytes", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "at_limit", b"at_limit", "bytes", b"bytes", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retained_bytes: _TypeAlias = _typing.Literal["retained_bytes"]  # noqa: Y015
+    _WhichOneofArgType__retained_bytes: _TypeAlias = _typing.Literal["_retained_bytes", b"_retained_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    _WhichOneofReturnType__seconds: _TypeAlias = _typing.Literal["seconds"]  # noqa: Y015
+    _WhichOneofArgType__seconds: _TypeAlias = _typing.Literal["_seconds", b"_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__state_bytes: _TypeAlias = _typing.Literal["state_bytes"]  # noqa: Y015
+    _WhichOneofArgType__state_bytes: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retained_bytes) -> _WhichOneofReturnType__retained_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state_bytes) -> _WhichOneofReturnType__state_bytes | None: ...
+
+Global___Budget: _TypeAlias = Budget  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    """What a query has taken since it was created."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    RETAINED_BYTES_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """Bytes of results."""
+    retained_bytes: _builtins.int
+    """Those of them that are still kept."""
+    seconds: _builtins.float
+    """Seconds of tasks, its share of them."""
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+        retained_bytes: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "retained_bytes", b"retained_bytes", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class Incomplete(_message.Message):
+    """Rows were left out of a query's results, because it chose a sample."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_MS_FIELD_NUMBER: _builtins.int
+    after_ms: _builtins.int
+    """Only in windows that end after this. Absent: in any."""
+    until_ms: _builtins.int
+    """And only in windows that start at this time or before. Absent: in any."""
+    def __init__(
+        self,
+        *,
+        after_ms: _builtins.int | None = ...,
+        until_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_ms", b"_after_ms", "_until_ms", b"_until_ms", "after_ms", b"after_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_ms", b"_after_ms", "_until_ms", b"_until_ms", "after_ms", b"after_ms", "until_ms", b"until_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_ms: _TypeAlias = _typing.Literal["after_ms"]  # noqa: Y015
+    _WhichOneofArgType__after_ms: _TypeAlias = _typing.Literal["_after_ms", b"_after_ms"]  # noqa: Y015
+    _WhichOneofReturnType__until_ms: _TypeAlias = _typing.Literal["until_ms"]  # noqa: Y015
+    _WhichOneofArgType__until_ms: _TypeAlias = _typing.Literal["_until_ms", b"_until_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_ms) -> _WhichOneofReturnType__after_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_ms) -> _WhichOneofReturnType__until_ms | None: ...
+
+Global___Incomplete: _TypeAlias = Incomplete  # noqa: Y015
+
 @_typing.final
 class QuerySpec(_message.Message):
     """What a user asks for."""
@@ -58,6 +212,7 @@ class QuerySpec(_message.Message):
     SQL_FIELD_NUMBER: _builtins.int
     QUERY_ID_FIELD_NUMBER: _builtins.int
     SINKS_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     sql: _builtins.str
     """(Required) The SQL text; at most 64 KiB unless the platform is configured otherwise."""
     query_id: _builtins.str
@@ -66,16 +221,21 @@ class QuerySpec(_message.Message):
     def sinks(self) -> _containers.RepeatedCompositeFieldContainer[_streams_pb2.Connector]:
         """(Optional) Where rows go besides the result log. Empty: only the result log."""
 
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """(Optional) What it may take. Absent: as much as the platform lets its creator have."""
+
     def __init__(
         self,
         *,
         sql: _builtins.str = ...,
         query_id: _builtins.str = ...,
         sinks: _abc.Iterable[_streams_pb2.Connector] | None = ...,
+        budget: Global___Budget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_id", b"query_id", "sinks", b"sinks", "sql", b"sql"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "query_id", b"query_id", "sinks", b"sinks", "sql", b"sql"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -104,6 +264,11 @@ class Query(_message.Message):
     DEPLOYMENT_LATENCY_MS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     SUSPENDED_FIELD_NUMBER: _builtins.int
+    LAG_MS_FIELD_NUMBER: _builtins.int
+    EPOCHS_BEHIND_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -117,7 +282,7 @@ class Query(_message.Message):
     active_until_ms: _builtins.int
     """Once deleted: every window that ends here or before is complete. Absent: running, or it never had a watermark."""
     watermark_ms: _builtins.int
-    """Every window that ends here or before is complete. Absent: no bound yet."""
+    """Every window that ends here or before is complete, except where `incomplete` says otherwise. Absent: no bound yet."""
     rows: _builtins.int
     """Rows delivered so far."""
     plan_version: _builtins.int
@@ -132,6 +297,14 @@ class Query(_message.Message):
     """Milliseconds from the arrival of the request until the query took effect. 0 also when no longer known."""
     suspended: _builtins.str
     """Why it is suspended. Empty: it is not."""
+    lag_ms: _builtins.int
+    """How late its results are: how far its watermark trails the highest of its streams' watermarks, in milliseconds. 0: it
+    keeps up. Absent: it has no watermark yet, or does not run.
+    """
+    epochs_behind: _builtins.int
+    """It made more rows than an epoch has room for, and so many epochs ago work of it was put off that is not done yet; its
+    rows come later. 0: it keeps up.
+    """
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the columns it delivers after window_start and window_end."""
@@ -143,6 +316,18 @@ class Query(_message.Message):
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkStatus]:
         """How its sinks are doing, from the first epoch on until they have ended. Empty: it has none, or nothing to tell."""
+
+    @_builtins.property
+    def budget(self) -> Global___Budget:
+        """What it may take."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """What it has taken."""
+
+    @_builtins.property
+    def incomplete(self) -> Global___Incomplete:
+        """Where rows were left out. Absent: nowhere; all complete windows have all their rows."""
 
     def __init__(
         self,
@@ -164,21 +349,30 @@ class Query(_message.Message):
         deployment_latency_ms: _builtins.int = ...,
         deliveries: _abc.Iterable[Global___SinkStatus] | None = ...,
         suspended: _builtins.str = ...,
+        lag_ms: _builtins.int | None = ...,
+        epochs_behind: _builtins.int = ...,
+        budget: Global___Budget | None = ...,
+        usage: Global___Usage | None = ...,
+        incomplete: Global___Incomplete | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "group", b"group", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015
     _WhichOneofReturnType__active_until_ms: _TypeAlias = _typing.Literal["active_until_ms"]  # noqa: Y015
     _WhichOneofArgType__active_until_ms: _TypeAlias = _typing.Literal["_active_until_ms", b"_active_until_ms"]  # noqa: Y015
+    _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
+    _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
     _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
     _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_from_ms) -> _WhichOneofReturnType__active_from_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_until_ms) -> _WhichOneofReturnType__active_until_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_ms) -> _WhichOneofReturnType__watermark_ms | None: ...
 

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from ajoin.v1 import queries_pb2 as ajoin_dot_v1_dot_queries__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/results.proto\x12\x08\x61join.v1\x1a\x16\x61join/v1/queries.proto\"9\n\x06\x43ursor\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xa4\x01\n\x10SubscribeRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12(\n\x05start\x18\x02 \x01(\x0e\x32\x17.ajoin.v1.StartPositionH\x00\x12!\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x10.ajoin.v1.CursorH\x00\x12\x1b\n\x13stop_when_caught_up\x18\x04 \x01(\x08\x12\x0b\n\x03uid\x18\x05 \x01(\tB\x07\n\x05\x62\x65gin\"k\n\x11SubscribeResponse\x12&\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x15.ajoin.v1.ResultBatchH\x00\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x12.ajoin.v1.ProgressH\x00\x42\x06\n\x04item\"P\n\x0bResultBatch\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12 \n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x10.ajoin.v1.Cursor\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"\x8c\x01\n\x08Progress\x12\x19\n\x0cwatermark_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12 \n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x10.ajoin.v1.Cursor\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryStateB\x0f\n\r_watermark_ms*a\n\rStartPosition\x12\x1e\n\x1aSTART_POSITION_UNSPECIFIED\x10\x00\x12\x18\n\x14START_POSITION_START\x10\x01\x12\x16\n\x12START_POSITION_NOW\x10\x02\x32W\n\rResultService\x12\x46\n\tSubscribe\x12\x1a.ajoin.v1.SubscribeRequest\x1a\x1b.ajoin.v1.SubscribeResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/results.proto\x12\x08\x61join.v1\x1a\x16\x61join/v1/queries.proto\"9\n\x06\x43ursor\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\xa4\x01\n\x10SubscribeRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12(\n\x05start\x18\x02 \x01(\x0e\x32\x17.ajoin.v1.StartPositionH\x00\x12!\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x10.ajoin.v1.CursorH\x00\x12\x1b\n\x13stop_when_caught_up\x18\x04 \x01(\x08\x12\x0b\n\x03uid\x18\x05 \x01(\tB\x07\n\x05\x62\x65gin\"k\n\x11SubscribeResponse\x12&\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x15.ajoin.v1.ResultBatchH\x00\x12&\n\x08progress\x18\x02 \x01(\x0b\x32\x12.ajoin.v1.ProgressH\x00\x42\x06\n\x04item\"P\n\x0bResultBatch\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12 \n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x10.ajoin.v1.Cursor\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"\xb6\x01\n\x08Progress\x12\x19\n\x0cwatermark_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12 \n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x10.ajoin.v1.Cursor\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryState\x12(\n\nincomplete\x18\x05 \x01(\x0b\x32\x14.ajoin.v1.IncompleteB\x0f\n\r_watermark_ms*a\n\rStartPosition\x12\x1e\n\x1aSTART_POSITION_UNSPECIFIED\x10\x00\x12\x18\n\x14START_POSITION_START\x10\x01\x12\x16\n\x12START_POSITION_NOW\x10\x02\x32W\n\rResultService\x12\x46\n\tSubscribe\x12\x1a.ajoin.v1.SubscribeRequest\x1a\x1b.ajoin.v1.SubscribeResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ajoin.v1.results_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STARTPOSITION']._serialized_start=620
-  _globals['_STARTPOSITION']._serialized_end=717
+  _globals['_STARTPOSITION']._serialized_start=662
+  _globals['_STARTPOSITION']._serialized_end=759
   _globals['_CURSOR']._serialized_start=60
   _globals['_CURSOR']._serialized_end=117
   _globals['_SUBSCRIBEREQUEST']._serialized_start=120
@@ -43,7 +43,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESULTBATCH']._serialized_start=395
   _globals['_RESULTBATCH']._serialized_end=475
   _globals['_PROGRESS']._serialized_start=478
-  _globals['_PROGRESS']._serialized_end=618
-  _globals['_RESULTSERVICE']._serialized_start=719
-  _globals['_RESULTSERVICE']._serialized_end=806
+  _globals['_PROGRESS']._serialized_end=660
+  _globals['_RESULTSERVICE']._serialized_start=761
+  _globals['_RESULTSERVICE']._serialized_end=848
 # @@protoc_insertion_point(module_scope)

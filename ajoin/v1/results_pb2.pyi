@@ -192,15 +192,22 @@ class Progress(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     watermark_ms: _builtins.int
-    """Every window that ends here or before is complete and was sent. Absent: no bound yet."""
+    """Every window that ends here or before is complete and was sent, except where `incomplete` says otherwise. Absent:
+    no bound yet.
+    """
     epoch: _builtins.int
     """The last committed epoch."""
     state: _queries_pb2.QueryState.ValueType
-    """Deleted: this is the last message."""
+    """Deleted or suspended: this is the last message."""
     @_builtins.property
     def cursor(self) -> Global___Cursor:
         """The place after everything that was sent; can be used to reconnect."""
+
+    @_builtins.property
+    def incomplete(self) -> _queries_pb2.Incomplete:
+        """Where rows were left out of what was sent, because the query's budget was used up. Absent: nowhere."""
 
     def __init__(
         self,
@@ -209,10 +216,11 @@ class Progress(_message.Message):
         epoch: _builtins.int = ...,
         cursor: Global___Cursor | None = ...,
         state: _queries_pb2.QueryState.ValueType = ...,
+        incomplete: _queries_pb2.Incomplete | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "cursor", b"cursor", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "cursor", b"cursor", "incomplete", b"incomplete", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "cursor", b"cursor", "epoch", b"epoch", "state", b"state", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "cursor", b"cursor", "epoch", b"epoch", "incomplete", b"incomplete", "state", b"state", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
     _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/streams.proto\x12\x08\x61join.v1\":\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04type\x18\x02 \x01(\x0e\x32\x14.ajoin.v1.ColumnType\"|\n\tConnector\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x31\n\x07options\x18\x02 \x03(\x0b\x32 .ajoin.v1.Connector.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe2\x01\n\nStreamSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x10.ajoin.v1.Column\x12\x13\n\x0btime_column\x18\x03 \x01(\t\x12#\n\x06source\x18\x04 \x01(\x0b\x32\x13.ajoin.v1.Connector\x12\x1a\n\x12watermark_delay_ms\x18\x05 \x01(\x03\x12\x1b\n\x13\x61llowed_lateness_ms\x18\x06 \x01(\x03\x12\x1c\n\x0fidle_timeout_ms\x18\x07 \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_idle_timeout_ms\"\xb7\x02\n\x06Stream\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.StreamSpec\x12\x0e\n\x06tuples\x18\x02 \x01(\x03\x12\x14\n\x0clate_dropped\x18\x03 \x01(\x03\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x04 \x01(\x03\x12\x19\n\x0cwatermark_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11max_event_time_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tquery_ids\x18\x07 \x03(\t\x12\x0f\n\x07\x62\x61\x63klog\x18\x08 \x01(\x03\x12\x14\n\x0c\x62\x61\x63klog_unit\x18\t \x01(\t\x12\x11\n\tthrottled\x18\n \x01(\x08\x12\x13\n\x06lag_ms\x18\x0b \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_watermark_msB\x14\n\x12_max_event_time_msB\t\n\x07_lag_ms\"M\n\x13\x43reateStreamRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.StreamSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"8\n\x14\x43reateStreamResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"\x14\n\x12ListStreamsRequest\"8\n\x13ListStreamsResponse\x12!\n\x07streams\x18\x01 \x03(\x0b\x32\x10.ajoin.v1.Stream\" \n\x10GetStreamRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"5\n\x11GetStreamResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"7\n\x13\x44\x65leteStreamRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteStreamResponse\"5\n\x16ListDeadLettersRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"E\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.ajoin.v1.DeadLetter\"H\n\nDeadLetter\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\r\n\x05place\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t*\xba\x01\n\nColumnType\x12\x1b\n\x17\x43OLUMN_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OLUMN_TYPE_BIGINT\x10\x01\x12\x13\n\x0f\x43OLUMN_TYPE_INT\x10\x02\x12\x16\n\x12\x43OLUMN_TYPE_DOUBLE\x10\x03\x12\x16\n\x12\x43OLUMN_TYPE_STRING\x10\x04\x12\x17\n\x13\x43OLUMN_TYPE_BOOLEAN\x10\x05\x12\x19\n\x15\x43OLUMN_TYPE_TIMESTAMP\x10\x06\x32\x97\x03\n\rStreamService\x12M\n\x0c\x43reateStream\x12\x1d.ajoin.v1.CreateStreamRequest\x1a\x1e.ajoin.v1.CreateStreamResponse\x12J\n\x0bListStreams\x12\x1c.ajoin.v1.ListStreamsRequest\x1a\x1d.ajoin.v1.ListStreamsResponse\x12\x44\n\tGetStream\x12\x1a.ajoin.v1.GetStreamRequest\x1a\x1b.ajoin.v1.GetStreamResponse\x12M\n\x0c\x44\x65leteStream\x12\x1d.ajoin.v1.DeleteStreamRequest\x1a\x1e.ajoin.v1.DeleteStreamResponse\x12V\n\x0fListDeadLetters\x12 .ajoin.v1.ListDeadLettersRequest\x1a!.ajoin.v1.ListDeadLettersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/streams.proto\x12\x08\x61join.v1\":\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04type\x18\x02 \x01(\x0e\x32\x14.ajoin.v1.ColumnType\"|\n\tConnector\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x31\n\x07options\x18\x02 \x03(\x0b\x32 .ajoin.v1.Connector.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb8\x02\n\nStreamSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x10.ajoin.v1.Column\x12\x13\n\x0btime_column\x18\x03 \x01(\t\x12#\n\x06source\x18\x04 \x01(\x0b\x32\x13.ajoin.v1.Connector\x12\x1a\n\x12watermark_delay_ms\x18\x05 \x01(\x03\x12\x1b\n\x13\x61llowed_lateness_ms\x18\x06 \x01(\x03\x12\x1c\n\x0fidle_timeout_ms\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0cmax_ahead_ms\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0bmax_jump_ms\x18\t \x01(\x03H\x02\x88\x01\x01\x42\x12\n\x10_idle_timeout_msB\x0f\n\r_max_ahead_msB\x0e\n\x0c_max_jump_ms\"\xb7\x02\n\x06Stream\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.StreamSpec\x12\x0e\n\x06tuples\x18\x02 \x01(\x03\x12\x14\n\x0clate_dropped\x18\x03 \x01(\x03\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x04 \x01(\x03\x12\x19\n\x0cwatermark_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11max_event_time_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tquery_ids\x18\x07 \x03(\t\x12\x0f\n\x07\x62\x61\x63klog\x18\x08 \x01(\x03\x12\x14\n\x0c\x62\x61\x63klog_unit\x18\t \x01(\t\x12\x11\n\tthrottled\x18\n \x01(\x08\x12\x13\n\x06lag_ms\x18\x0b \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_watermark_msB\x14\n\x12_max_event_time_msB\t\n\x07_lag_ms\"M\n\x13\x43reateStreamRequest\x12\"\n\x04spec\x18\x01 \x01(\x0b\x32\x14.ajoin.v1.StreamSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"8\n\x14\x43reateStreamResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"\x14\n\x12ListStreamsRequest\"8\n\x13ListStreamsResponse\x12!\n\x07streams\x18\x01 \x03(\x0b\x32\x10.ajoin.v1.Stream\" \n\x10GetStreamRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"5\n\x11GetStreamResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"7\n\x13\x44\x65leteStreamRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"\x16\n\x14\x44\x65leteStreamResponse\"e\n\x15ResetWatermarkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0cwatermark_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x03 \x01(\tB\x0f\n\r_watermark_ms\":\n\x16ResetWatermarkResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"H\n\x14RestartStreamRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"9\n\x15RestartStreamResponse\x12 \n\x06stream\x18\x01 \x01(\x0b\x32\x10.ajoin.v1.Stream\"5\n\x16ListDeadLettersRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"E\n\x17ListDeadLettersResponse\x12*\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32\x14.ajoin.v1.DeadLetter\"H\n\nDeadLetter\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\r\n\x05place\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t*\xba\x01\n\nColumnType\x12\x1b\n\x17\x43OLUMN_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43OLUMN_TYPE_BIGINT\x10\x01\x12\x13\n\x0f\x43OLUMN_TYPE_INT\x10\x02\x12\x16\n\x12\x43OLUMN_TYPE_DOUBLE\x10\x03\x12\x16\n\x12\x43OLUMN_TYPE_STRING\x10\x04\x12\x17\n\x13\x43OLUMN_TYPE_BOOLEAN\x10\x05\x12\x19\n\x15\x43OLUMN_TYPE_TIMESTAMP\x10\x06\x32\xbe\x04\n\rStreamService\x12M\n\x0c\x43reateStream\x12\x1d.ajoin.v1.CreateStreamRequest\x1a\x1e.ajoin.v1.CreateStreamResponse\x12J\n\x0bListStreams\x12\x1c.ajoin.v1.ListStreamsRequest\x1a\x1d.ajoin.v1.ListStreamsResponse\x12\x44\n\tGetStream\x12\x1a.ajoin.v1.GetStreamRequest\x1a\x1b.ajoin.v1.GetStreamResponse\x12M\n\x0c\x44\x65leteStream\x12\x1d.ajoin.v1.DeleteStreamRequest\x1a\x1e.ajoin.v1.DeleteStreamResponse\x12S\n\x0eResetWatermark\x12\x1f.ajoin.v1.ResetWatermarkRequest\x1a .ajoin.v1.ResetWatermarkResponse\x12P\n\rRestartStream\x12\x1e.ajoin.v1.RestartStreamRequest\x1a\x1f.ajoin.v1.RestartStreamResponse\x12V\n\x0fListDeadLetters\x12 .ajoin.v1.ListDeadLettersRequest\x1a!.ajoin.v1.ListDeadLettersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CONNECTOR_OPTIONSENTRY']._loaded_options = None
   _globals['_CONNECTOR_OPTIONSENTRY']._serialized_options = b'8\001'
-  _globals['_COLUMNTYPE']._serialized_start=1353
-  _globals['_COLUMNTYPE']._serialized_end=1539
+  _globals['_COLUMNTYPE']._serialized_start=1735
+  _globals['_COLUMNTYPE']._serialized_end=1921
   _globals['_COLUMN']._serialized_start=36
   _globals['_COLUMN']._serialized_end=94
   _globals['_CONNECTOR']._serialized_start=96
@@ -42,31 +42,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONNECTOR_OPTIONSENTRY']._serialized_start=174
   _globals['_CONNECTOR_OPTIONSENTRY']._serialized_end=220
   _globals['_STREAMSPEC']._serialized_start=223
-  _globals['_STREAMSPEC']._serialized_end=449
-  _globals['_STREAM']._serialized_start=452
-  _globals['_STREAM']._serialized_end=763
-  _globals['_CREATESTREAMREQUEST']._serialized_start=765
-  _globals['_CREATESTREAMREQUEST']._serialized_end=842
-  _globals['_CREATESTREAMRESPONSE']._serialized_start=844
-  _globals['_CREATESTREAMRESPONSE']._serialized_end=900
-  _globals['_LISTSTREAMSREQUEST']._serialized_start=902
-  _globals['_LISTSTREAMSREQUEST']._serialized_end=922
-  _globals['_LISTSTREAMSRESPONSE']._serialized_start=924
-  _globals['_LISTSTREAMSRESPONSE']._serialized_end=980
-  _globals['_GETSTREAMREQUEST']._serialized_start=982
-  _globals['_GETSTREAMREQUEST']._serialized_end=1014
-  _globals['_GETSTREAMRESPONSE']._serialized_start=1016
-  _globals['_GETSTREAMRESPONSE']._serialized_end=1069
-  _globals['_DELETESTREAMREQUEST']._serialized_start=1071
-  _globals['_DELETESTREAMREQUEST']._serialized_end=1126
-  _globals['_DELETESTREAMRESPONSE']._serialized_start=1128
-  _globals['_DELETESTREAMRESPONSE']._serialized_end=1150
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1152
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1205
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1207
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1276
-  _globals['_DEADLETTER']._serialized_start=1278
-  _globals['_DEADLETTER']._serialized_end=1350
-  _globals['_STREAMSERVICE']._serialized_start=1542
-  _globals['_STREAMSERVICE']._serialized_end=1949
+  _globals['_STREAMSPEC']._serialized_end=535
+  _globals['_STREAM']._serialized_start=538
+  _globals['_STREAM']._serialized_end=849
+  _globals['_CREATESTREAMREQUEST']._serialized_start=851
+  _globals['_CREATESTREAMREQUEST']._serialized_end=928
+  _globals['_CREATESTREAMRESPONSE']._serialized_start=930
+  _globals['_CREATESTREAMRESPONSE']._serialized_end=986
+  _globals['_LISTSTREAMSREQUEST']._serialized_start=988
+  _globals['_LISTSTREAMSREQUEST']._serialized_end=1008
+  _globals['_LISTSTREAMSRESPONSE']._serialized_start=1010
+  _globals['_LISTSTREAMSRESPONSE']._serialized_end=1066
+  _globals['_GETSTREAMREQUEST']._serialized_start=1068
+  _globals['_GETSTREAMREQUEST']._serialized_end=1100
+  _globals['_GETSTREAMRESPONSE']._serialized_start=1102
+  _globals['_GETSTREAMRESPONSE']._serialized_end=1155
+  _globals['_DELETESTREAMREQUEST']._serialized_start=1157
+  _globals['_DELETESTREAMREQUEST']._serialized_end=1212
+  _globals['_DELETESTREAMRESPONSE']._serialized_start=1214
+  _globals['_DELETESTREAMRESPONSE']._serialized_end=1236
+  _globals['_RESETWATERMARKREQUEST']._serialized_start=1238
+  _globals['_RESETWATERMARKREQUEST']._serialized_end=1339
+  _globals['_RESETWATERMARKRESPONSE']._serialized_start=1341
+  _globals['_RESETWATERMARKRESPONSE']._serialized_end=1399
+  _globals['_RESTARTSTREAMREQUEST']._serialized_start=1401
+  _globals['_RESTARTSTREAMREQUEST']._serialized_end=1473
+  _globals['_RESTARTSTREAMRESPONSE']._serialized_start=1475
+  _globals['_RESTARTSTREAMRESPONSE']._serialized_end=1532
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1534
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1587
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1589
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1658
+  _globals['_DEADLETTER']._serialized_start=1660
+  _globals['_DEADLETTER']._serialized_end=1732
+  _globals['_STREAMSERVICE']._serialized_start=1924
+  _globals['_STREAMSERVICE']._serialized_end=2498
 # @@protoc_insertion_point(module_scope)

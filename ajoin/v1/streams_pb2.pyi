@@ -146,6 +146,8 @@ class StreamSpec(_message.Message):
     WATERMARK_DELAY_MS_FIELD_NUMBER: _builtins.int
     ALLOWED_LATENESS_MS_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    MAX_AHEAD_MS_FIELD_NUMBER: _builtins.int
+    MAX_JUMP_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """(Required) 1 to 128 characters; no control characters, no '/'."""
     time_column: _builtins.str
@@ -156,6 +158,14 @@ class StreamSpec(_message.Message):
     """(Optional) How far behind the watermark a tuple is still accepted, in milliseconds. 0: not at all."""
     idle_timeout_ms: _builtins.int
     """(Optional) After so much time without data the stream no longer holds back its queries. Absent: it always does."""
+    max_ahead_ms: _builtins.int
+    """(Optional) A tuple whose event time lies more than this beyond the clock is a dead letter. In a request, absent: as
+    the platform is configured, 0: no bound. In an answer, absent: no bound.
+    """
+    max_jump_ms: _builtins.int
+    """(Optional) A tuple whose event time lies more than this beyond the tuples before and around it is a dead letter.
+    Absent or 0: no bound.
+    """
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
         """(Required) At least one column; at most 2,000 unless the platform is configured otherwise."""
@@ -174,14 +184,25 @@ class StreamSpec(_message.Message):
         watermark_delay_ms: _builtins.int = ...,
         allowed_lateness_ms: _builtins.int = ...,
         idle_timeout_ms: _builtins.int | None = ...,
+        max_ahead_ms: _builtins.int | None = ...,
+        max_jump_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_timeout_ms", b"_idle_timeout_ms", "idle_timeout_ms", b"idle_timeout_ms", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_idle_timeout_ms", b"_idle_timeout_ms", "_max_ahead_ms", b"_max_ahead_ms", "_max_jump_ms", b"_max_jump_ms", "idle_timeout_ms", b"idle_timeout_ms", "max_ahead_ms", b"max_ahead_ms", "max_jump_ms", b"max_jump_ms", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_timeout_ms", b"_idle_timeout_ms", "allowed_lateness_ms", b"allowed_lateness_ms", "columns", b"columns", "idle_timeout_ms", b"idle_timeout_ms", "name", b"name", "source", b"source", "time_column", b"time_column", "watermark_delay_ms", b"watermark_delay_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_idle_timeout_ms", b"_idle_timeout_ms", "_max_ahead_ms", b"_max_ahead_ms", "_max_jump_ms", b"_max_jump_ms", "allowed_lateness_ms", b"allowed_lateness_ms", "columns", b"columns", "idle_timeout_ms", b"idle_timeout_ms", "max_ahead_ms", b"max_ahead_ms", "max_jump_ms", b"max_jump_ms", "name", b"name", "source", b"source", "time_column", b"time_column", "watermark_delay_ms", b"watermark_delay_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__idle_timeout_ms: _TypeAlias = _typing.Literal["idle_timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__idle_timeout_ms: _TypeAlias = _typing.Literal["_idle_timeout_ms", b"_idle_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__max_ahead_ms: _TypeAlias = _typing.Literal["max_ahead_ms"]  # noqa: Y015
+    _WhichOneofArgType__max_ahead_ms: _TypeAlias = _typing.Literal["_max_ahead_ms", b"_max_ahead_ms"]  # noqa: Y015
+    _WhichOneofReturnType__max_jump_ms: _TypeAlias = _typing.Literal["max_jump_ms"]  # noqa: Y015
+    _WhichOneofArgType__max_jump_ms: _TypeAlias = _typing.Literal["_max_jump_ms", b"_max_jump_ms"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__idle_timeout_ms) -> _WhichOneofReturnType__idle_timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_ahead_ms) -> _WhichOneofReturnType__max_ahead_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_jump_ms) -> _WhichOneofReturnType__max_jump_ms | None: ...
 
 Global___StreamSpec: _TypeAlias = StreamSpec  # noqa: Y015
 
@@ -207,7 +228,7 @@ class Stream(_message.Message):
     late_dropped: _builtins.int
     """Tuples dropped because they were later than allowed."""
     dead_letters: _builtins.int
-    """Tuples that could not be decoded or had no event time."""
+    """Tuples that could not be decoded, had no event time, or were too far ahead."""
     watermark_ms: _builtins.int
     """No tuple before this event time is expected any more. Absent: no bound yet."""
     max_event_time_ms: _builtins.int
@@ -449,6 +470,120 @@ class DeleteStreamResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteStreamResponse: _TypeAlias = DeleteStreamResponse  # noqa: Y015
+
+@_typing.final
+class ResetWatermarkRequest(_message.Message):
+    """Asks to move a watermark back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    WATERMARK_MS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """(Required) The stream's name."""
+    watermark_ms: _builtins.int
+    """(Required) The new watermark, in milliseconds since the Unix epoch: earlier than the one it has."""
+    request_id: _builtins.str
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        watermark_ms: _builtins.int | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms", "name", b"name", "request_id", b"request_id", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
+    _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_ms) -> _WhichOneofReturnType__watermark_ms | None: ...
+
+Global___ResetWatermarkRequest: _TypeAlias = ResetWatermarkRequest  # noqa: Y015
+
+@_typing.final
+class ResetWatermarkResponse(_message.Message):
+    """The watermark is back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stream(self) -> Global___Stream:
+        """The stream as it goes on."""
+
+    def __init__(
+        self,
+        *,
+        stream: Global___Stream | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetWatermarkResponse: _TypeAlias = ResetWatermarkResponse  # noqa: Y015
+
+@_typing.final
+class RestartStreamRequest(_message.Message):
+    """Asks to read a stream from another place on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """(Required) The stream's name."""
+    offset: _builtins.str
+    """(Optional) "earliest", "latest", or an offset in the words of its source. Empty: where it stands."""
+    request_id: _builtins.str
+    """(Optional) Any unique text. A call repeated with the same id within ten minutes returns the first answer. Empty: not
+    repeatable.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        offset: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "offset", b"offset", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartStreamRequest: _TypeAlias = RestartStreamRequest  # noqa: Y015
+
+@_typing.final
+class RestartStreamResponse(_message.Message):
+    """The stream has been restarted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stream(self) -> Global___Stream:
+        """The stream as it goes on."""
+
+    def __init__(
+        self,
+        *,
+        stream: Global___Stream | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartStreamResponse: _TypeAlias = RestartStreamResponse  # noqa: Y015
 
 @_typing.final
 class ListDeadLettersRequest(_message.Message):

@@ -55,6 +55,16 @@ class StreamServiceStub:
                 request_serializer=ajoin_dot_v1_dot_streams__pb2.DeleteStreamRequest.SerializeToString,
                 response_deserializer=ajoin_dot_v1_dot_streams__pb2.DeleteStreamResponse.FromString,
                 _registered_method=True)
+        self.ResetWatermark = channel.unary_unary(
+                '/ajoin.v1.StreamService/ResetWatermark',
+                request_serializer=ajoin_dot_v1_dot_streams__pb2.ResetWatermarkRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_streams__pb2.ResetWatermarkResponse.FromString,
+                _registered_method=True)
+        self.RestartStream = channel.unary_unary(
+                '/ajoin.v1.StreamService/RestartStream',
+                request_serializer=ajoin_dot_v1_dot_streams__pb2.RestartStreamRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_streams__pb2.RestartStreamResponse.FromString,
+                _registered_method=True)
         self.ListDeadLetters = channel.unary_unary(
                 '/ajoin.v1.StreamService/ListDeadLetters',
                 request_serializer=ajoin_dot_v1_dot_streams__pb2.ListDeadLettersRequest.SerializeToString,
@@ -94,6 +104,21 @@ class StreamServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetWatermark(self, request, context):
+        """Moves a stream's watermark back, after wrong event times or watermarks have raised it. FAILED_PRECONDITION when a
+        running query has closed a window by it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestartStream(self, request, context):
+        """Reads a stream from another place on, without its watermark. FAILED_PRECONDITION while running queries use it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListDeadLetters(self, request, context):
         """The latest tuples of a stream that could not be used, newest last.
         """
@@ -123,6 +148,16 @@ def add_StreamServiceServicer_to_server(servicer, server):
                     servicer.DeleteStream,
                     request_deserializer=ajoin_dot_v1_dot_streams__pb2.DeleteStreamRequest.FromString,
                     response_serializer=ajoin_dot_v1_dot_streams__pb2.DeleteStreamResponse.SerializeToString,
+            ),
+            'ResetWatermark': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetWatermark,
+                    request_deserializer=ajoin_dot_v1_dot_streams__pb2.ResetWatermarkRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_streams__pb2.ResetWatermarkResponse.SerializeToString,
+            ),
+            'RestartStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartStream,
+                    request_deserializer=ajoin_dot_v1_dot_streams__pb2.RestartStreamRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_streams__pb2.RestartStreamResponse.SerializeToString,
             ),
             'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDeadLetters,
@@ -239,6 +274,60 @@ class StreamService:
             '/ajoin.v1.StreamService/DeleteStream',
             ajoin_dot_v1_dot_streams__pb2.DeleteStreamRequest.SerializeToString,
             ajoin_dot_v1_dot_streams__pb2.DeleteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetWatermark(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.StreamService/ResetWatermark',
+            ajoin_dot_v1_dot_streams__pb2.ResetWatermarkRequest.SerializeToString,
+            ajoin_dot_v1_dot_streams__pb2.ResetWatermarkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.StreamService/RestartStream',
+            ajoin_dot_v1_dot_streams__pb2.RestartStreamRequest.SerializeToString,
+            ajoin_dot_v1_dot_streams__pb2.RestartStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

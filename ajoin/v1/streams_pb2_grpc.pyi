@@ -41,6 +41,12 @@ class StreamServiceStub:
     """One stream with its counters. NOT_FOUND when there is none of that name."""
     DeleteStream: _grpc.UnaryUnaryMultiCallable[_streams_pb2.DeleteStreamRequest, _streams_pb2.DeleteStreamResponse]
     """Stops reading a stream and forgets it. FAILED_PRECONDITION while running queries use it."""
+    ResetWatermark: _grpc.UnaryUnaryMultiCallable[_streams_pb2.ResetWatermarkRequest, _streams_pb2.ResetWatermarkResponse]
+    """Moves a stream's watermark back, after wrong event times or watermarks have raised it. FAILED_PRECONDITION when a
+    running query has closed a window by it.
+    """
+    RestartStream: _grpc.UnaryUnaryMultiCallable[_streams_pb2.RestartStreamRequest, _streams_pb2.RestartStreamResponse]
+    """Reads a stream from another place on, without its watermark. FAILED_PRECONDITION while running queries use it."""
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_streams_pb2.ListDeadLettersRequest, _streams_pb2.ListDeadLettersResponse]
     """The latest tuples of a stream that could not be used, newest last."""
 
@@ -57,6 +63,12 @@ class StreamServiceAsyncStub(StreamServiceStub):
     """One stream with its counters. NOT_FOUND when there is none of that name."""
     DeleteStream: _aio.UnaryUnaryMultiCallable[_streams_pb2.DeleteStreamRequest, _streams_pb2.DeleteStreamResponse]  # type: ignore[assignment]
     """Stops reading a stream and forgets it. FAILED_PRECONDITION while running queries use it."""
+    ResetWatermark: _aio.UnaryUnaryMultiCallable[_streams_pb2.ResetWatermarkRequest, _streams_pb2.ResetWatermarkResponse]  # type: ignore[assignment]
+    """Moves a stream's watermark back, after wrong event times or watermarks have raised it. FAILED_PRECONDITION when a
+    running query has closed a window by it.
+    """
+    RestartStream: _aio.UnaryUnaryMultiCallable[_streams_pb2.RestartStreamRequest, _streams_pb2.RestartStreamResponse]  # type: ignore[assignment]
+    """Reads a stream from another place on, without its watermark. FAILED_PRECONDITION while running queries use it."""
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_streams_pb2.ListDeadLettersRequest, _streams_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
     """The latest tuples of a stream that could not be used, newest last."""
 
@@ -94,6 +106,24 @@ class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_streams_pb2.DeleteStreamResponse, _abc.Awaitable[_streams_pb2.DeleteStreamResponse]]:
         """Stops reading a stream and forgets it. FAILED_PRECONDITION while running queries use it."""
+
+    @_abc_1.abstractmethod
+    def ResetWatermark(
+        self,
+        request: _streams_pb2.ResetWatermarkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_streams_pb2.ResetWatermarkResponse, _abc.Awaitable[_streams_pb2.ResetWatermarkResponse]]:
+        """Moves a stream's watermark back, after wrong event times or watermarks have raised it. FAILED_PRECONDITION when a
+        running query has closed a window by it.
+        """
+
+    @_abc_1.abstractmethod
+    def RestartStream(
+        self,
+        request: _streams_pb2.RestartStreamRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_streams_pb2.RestartStreamResponse, _abc.Awaitable[_streams_pb2.RestartStreamResponse]]:
+        """Reads a stream from another place on, without its watermark. FAILED_PRECONDITION while running queries use it."""
 
     @_abc_1.abstractmethod
     def ListDeadLetters(

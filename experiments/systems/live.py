@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ajoin.platform.platform import Pace, Platform
+from ajoin.platform.platform import Pace, Platform, Wanted
 from experiments.queues import RequestQueue, TupleQueue, percentiles
 from experiments.systems.protocol import Answer, Request
 from experiments.template import TIME, TemplateQuery, ajoin_sql, used_streams
@@ -166,7 +166,7 @@ class _Live:
         q = self.queries[request.query]
         began = time.monotonic()
         if request.kind == "create":
-            future: Any = self.platform.create_queries([(q.id, ajoin_sql(q, times=True), ())])
+            future: Any = self.platform.create_queries([Wanted(q.id, ajoin_sql(q, times=True))])
         else:
             future = self.platform.delete_queries([q.id])
 

@@ -29,6 +29,7 @@ from optimizer.errors import AJoinError
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import Control, CreateQuery, ForceGroups, Optimize
 from runtime.connectors.base import ConnectorSpec
+from runtime.control.budgets import Pacing
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
@@ -82,6 +83,7 @@ def _engine(options: Mapping[str, Any]) -> Iterator[Engine]:
         pipelined=bool(options.get("engine.pipelined", True)),
         retention_epochs=8,  # results are read right after their epoch, and 500 queries make gigabytes of them
         retention_bytes=6 << 30,
+        pacing=Pacing(int(options.get("engine.epoch_rows", 0)) or None),
     )
     try:
         engine = Engine.open(directory, _executor(), config)

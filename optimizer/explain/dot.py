@@ -7,18 +7,18 @@ is safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from optimizer.explain.describe import and_others
-from optimizer.explain.text import bits, figures_text, index_text, shorten
+from optimizer.explain.text import apart_text, bits, figures_text, index_text, shorten
 from optimizer.explain.views import NodeView
 from optimizer.model.plan import JoinNode, Node, Plan
 
 FEW = 6
 
 
-def plan_dot(plan: Plan, views: Mapping[Node, NodeView], only: str | None = None) -> str:
-    """The nodes of `views`; with `only`, that query's sink alone."""
+def plan_dot(plan: Plan, views: Mapping[Node, NodeView], heavy: Collection[int] = (), only: str | None = None) -> str:
+    """The nodes of `views`; with `only`, that query's sink alone. `heavy`: groups that are kept apart."""
     version = f"plan version {plan.version}"
     title = version if only is None else f"{only} in {version}" if plan.version else only
     lines = [
@@ -28,7 +28,8 @@ def plan_dot(plan: Plan, views: Mapping[Node, NodeView], only: str | None = None
         '  node [fontname="sans-serif"];',
     ]
     for group in sorted({node.group for node in views}):
-        lines += [f"  subgraph {quote(f'cluster_g{group}')} {{", f"    label={quote(f'group {group}')};"]
+        label = quote(f"group {group}{apart_text(group, heavy)}")
+        lines += [f"  subgraph {quote(f'cluster_g{group}')} {{", f"    label={label};"]
         lines += [f"    {_node(v)}" for v in views.values() if v.node.group == group]
         lines.append("  }")
     for view in views.values():

@@ -4,11 +4,11 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
 (fields are only ever added):
 
     plan   {version, partitions, splits: [{partition, ways}], savings: {...},
-            groups: [{group, queries: [id]}],
+            groups: [{group, queries: [id], apart}],
             queries: [{id, uid, group, bit, window, sink_mode, root}],
             nodes: [node]}                                              inputs before consumers
-    query  {id, uid, sql, plan_version, group, bit, active_from, window, sink_mode, order, selections: {alias: text},
-            residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
+    query  {id, uid, sql, plan_version, group, apart, bit, active_from, window, sink_mode, order,
+            selections: {alias: text}, residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
             cost: {alone, shared} or null, nodes: [node]}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
             queries: [id], others, bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
@@ -16,14 +16,15 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
 `order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
 "FACTORIZED" or "COUNT". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
-a digest for a join, `g<group>-<leaf>` for a source. Ids are the running queries' ids; `others` counts those the reader
+a digest for a join, `g<group>-<leaf>` for a source. `apart` is true for a group, and for a query alone in its group,
+that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those the reader
 may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`) is null.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -33,7 +34,7 @@ from optimizer.explain.dot import plan_dot
 from optimizer.explain.render import render
 from optimizer.explain.savings import Savings, what_sharing_saves
 from optimizer.explain.text import plan_text, query_text
-from optimizer.explain.views import Figures, NodeView, node_views
+from optimizer.explain.views import Figures, NodeView, groups_apart, node_views
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery, walk
 from optimizer.model.trees import order_of
 
@@ -49,16 +50,18 @@ def explain_plan(
     *,
     observed: Mapping[str, float] | None = None,
     estimated: Mapping[str, float] | None = None,
+    apart: Collection[str] = (),
 ) -> str:
-    """The whole plan; `queries` by uid."""
+    """The whole plan; `queries` by uid; `apart`: uids of those that are kept apart."""
     figures = Figures(observed or {}, estimated or {})
+    heavy = groups_apart(plan, apart)
     match _known(format):
         case "json":
-            return json.dumps(_plan_document(plan, queries, figures), ensure_ascii=False, indent=2)
+            return json.dumps(_plan_document(plan, queries, figures, heavy), ensure_ascii=False, indent=2)
         case "dot":
-            return plan_dot(plan, node_views(plan, queries, figures))
+            return plan_dot(plan, node_views(plan, queries, figures), heavy)
         case _:
-            return plan_text(plan, queries, node_views(plan, queries, figures))
+            return plan_text(plan, queries, node_views(plan, queries, figures), heavy)
 
 
 def explain_query(
@@ -70,27 +73,32 @@ def explain_query(
     observed: Mapping[str, float] | None = None,
     estimated: Mapping[str, float] | None = None,
     cost: tuple[float, float] | None = None,
+    apart: Collection[str] = (),
 ) -> str:
     """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives.
 
-    `queries` may lack some of the plan's: those are counted, and nothing else is told of them.
+    `queries` may lack some of the plan's: those are counted, and nothing else is told of them. So it is said that the
+    query is kept apart only where nobody else is in its group.
     """
     if uid not in plan.by_uid or uid not in queries:
         raise NotFound(f"plan version {plan.version} does not run {uid}", reason="QUERY_NOT_FOUND")
     figures = Figures(observed or {}, estimated or {})
     views = node_views(plan, queries, figures)
     views = {node: views[node] for node in walk(plan.by_uid[uid].root)}
+    heavy = groups_apart(plan, {uid} & set(apart))
     price = (cost[0], None) if cost and any(view.others for view in views.values()) else cost
     match _known(format):
         case "json":
-            return json.dumps(_query_document(plan, queries, uid, views, price), ensure_ascii=False, indent=2)
+            return json.dumps(_query_document(plan, queries, uid, views, price, heavy), ensure_ascii=False, indent=2)
         case "dot":
-            return plan_dot(plan, views, only=queries[uid].id)
+            return plan_dot(plan, views, heavy, only=queries[uid].id)
         case _:
-            return query_text(plan, queries, uid, views, price)
+            return query_text(plan, queries, uid, views, price, heavy)
 
 
-def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures) -> dict[str, Any]:
+def _plan_document(
+    plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures, heavy: Collection[int]
+) -> dict[str, Any]:
     views = node_views(plan, queries, figures)
     return {
         "version": plan.version,
@@ -98,7 +106,8 @@ def _plan_document(plan: Plan, queries: Mapping[str, RunningQuery], figures: Fig
         "splits": [{"partition": p, "ways": w} for p, w in plan.partitioning.splits],
         "savings": asdict(what_sharing_saves(plan)),
         "groups": [
-            {"group": group, "queries": [queries[p.uid].id for p in members]} for group, members in plan.groups.items()
+            {"group": group, "queries": [queries[p.uid].id for p in members], "apart": group in heavy}
+            for group, members in plan.groups.items()
         ],
         "queries": [
             {
@@ -122,6 +131,7 @@ def _query_document(
     uid: str,
     views: Mapping[Node, NodeView],
     cost: tuple[float, float | None] | None,
+    heavy: Collection[int],
 ) -> dict[str, Any]:
     rq, at = queries[uid], plan.by_uid[uid]
     return {
@@ -130,6 +140,7 @@ def _query_document(
         "sql": rq.query.sql,
         "plan_version": plan.version,
         "group": at.group,
+        "apart": at.group in heavy,
         "bit": at.slot,
         "active_from": rq.active_from,
         "window": asdict(rq.query.window),

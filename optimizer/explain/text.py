@@ -12,12 +12,12 @@
 
 The brackets hold the queries that use a node and their bits, an arrow the queries whose result it is. A
 node is drawn once; where it is used again only its name appears, with "see above". Long lists are cut: JSON
-has everything.
+has everything. A group line that ends with "apart: heavy" is one that nobody else joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import networkx as nx
 
@@ -39,7 +39,10 @@ DELIVERS = {
 }
 
 
-def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[Node, NodeView]) -> str:
+def plan_text(
+    plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[Node, NodeView], heavy: Collection[int] = ()
+) -> str:
+    """`heavy`: groups of queries that are kept apart."""
     head = [
         f"plan version {plan.version}",
         _count(plan.partitioning.count, "partition"),
@@ -54,7 +57,9 @@ def plan_text(plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[No
     for group, members in plan.groups.items():
         lines += [
             "",
-            f"group {group}: " + first_few([_member(queries[p.uid], p.slot) for p in members], FEW),
+            f"group {group}: "
+            + first_few([_member(queries[p.uid], p.slot) for p in members], FEW)
+            + apart_text(group, heavy),
         ]
         lines += _forest([p.root for p in members], graph, views)
     return "\n".join(lines)
@@ -66,12 +71,13 @@ def query_text(
     uid: str,
     views: Mapping[Node, NodeView],
     cost: tuple[float, float | None] | None,
+    heavy: Collection[int] = (),
 ) -> str:
     rq, at = queries[uid], plan.by_uid[uid]
     version = f" · plan version {plan.version}" if plan.version else ""
     since = f" · active from {rq.active_from}" if rq.active_from is not None else ""
     lines = [
-        f"{rq.id}{version} · group {at.group}, bit {at.slot}{since}",
+        f"{rq.id}{version} · group {at.group}, bit {at.slot}{apart_text(at.group, heavy)}{since}",
         f"window      {rq.query.window.sql}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"join order  {_order(order_of(rq, at.root))}",
@@ -92,6 +98,10 @@ def query_text(
     if cost is not None:
         lines += _listed("cost", [_cost(*cost)])
     return "\n".join([*lines, "", *_forest([at.root], plan_graph(views), views)])
+
+
+def apart_text(group: int, heavy: Collection[int]) -> str:
+    return " · apart: heavy" if group in heavy else ""
 
 
 def _sharers(named: list[str], queries: Mapping[str, RunningQuery], all: int) -> str:

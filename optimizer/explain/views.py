@@ -7,7 +7,7 @@ there is made by their conditions as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from optimizer.explain.render import render
@@ -74,6 +74,11 @@ def seen(plan: Plan, queries: Mapping[str, RunningQuery]) -> Plan:
     """The plan as if these queries ran alone."""
     mine = tuple(p for p in plan.placements if p.uid in queries)
     return plan if len(mine) == len(plan.placements) else replace(plan, placements=mine)
+
+
+def groups_apart(plan: Plan, apart: Collection[str]) -> frozenset[int]:
+    """The groups in which nobody is but queries (uids) that are kept apart."""
+    return frozenset(g for g, members in plan.groups.items() if all(p.uid in apart for p in members))
 
 
 def _selections(node: Node, users: list[RunningQuery]) -> tuple[tuple[str, str], ...]:

@@ -43,7 +43,9 @@ class StreamSchema:
     """A stream's contract. `time` names its TIMESTAMP (or BIGINT) event-time column, in milliseconds.
 
     `idle_timeout_ms`: after so much processing time without data the stream no longer holds back the watermark of
-    its queries; None switches that off. `owner`: the tenant that declared it; empty: nobody's.
+    its queries; None switches that off. `max_ahead_ms`, `max_jump_ms`: a tuple whose event time lies further than that
+    beyond the clock, or beyond the tuples before and around it, is a dead letter; None: no bound. `owner`: the tenant
+    that declared it; empty: nobody's.
     """
 
     name: str
@@ -53,6 +55,8 @@ class StreamSchema:
     allowed_lateness_ms: int = 0
     idle_timeout_ms: int | None = None
     owner: str = ""
+    max_ahead_ms: int | None = None
+    max_jump_ms: int | None = None
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

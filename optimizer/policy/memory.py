@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from optimizer.model.plan import Attribute, Plan
+from optimizer.policy.apart import Watched
 from optimizer.policy.hysteresis import Hysteresis
 from optimizer.policy.scaling import Quiet
 
@@ -26,11 +27,13 @@ class DeletedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """- `created`, `deleted`: queries no applied optimization has looked at yet.
+    """- `created`, `deleted`: queries no applied optimization has looked at yet; with them those that were kept apart
+      until the last one and may share again.
     - `changes`: how many queries came or went since the last applied full run.
     - `calls`: optimizations since the last full one.
     - `achieved`: cost of the plan of the last full run, as a part of what its queries would cost one by one.
     - `hysteresis`, `quiet`: the counts of the two policies that wait for confirmation.
+    - `apart`: the queries that are kept apart, or were not long ago.
     """
 
     created: frozenset[str] = frozenset()
@@ -40,6 +43,7 @@ class Memory:
     achieved: float | None = None
     hysteresis: Hysteresis = field(default_factory=Hysteresis)
     quiet: Quiet = field(default_factory=Quiet)
+    apart: tuple[Watched, ...] = ()
 
     def after_batch(self, plan: Plan, created: Iterable[str], deleted: Collection[str]) -> Memory:
         """`plan` is the one before the batch; `created` and `deleted` are uids."""

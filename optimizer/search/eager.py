@@ -14,6 +14,9 @@ or cost:
    sharing);
 4. without a common source it gets a group of its own: it would only make the query sets of others wider.
 
+Groups with a query that is to be kept apart (`policy.apart`) are passed over, as if they did not run: a new query
+should not begin its life beside a heavy one. The first of several new ones then opens a group, the next ones join it.
+
 The node found in step 1 is maximal, so no running join combines it with anything else the query needs;
 joins built on top are always new. The cost-based optimizer may undo any of this later: equal rows are
 guaranteed by the trees, not by the choice.
@@ -53,10 +56,15 @@ def place(plan: Plan, rq: RunningQuery) -> Placement:
     return _Table(plan.placements).place(rq)
 
 
-def create_delete(plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str]) -> Plan:
-    """The plan after one query batch. Deletions come first: their slots serve the created queries."""
+def create_delete(
+    plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str], apart: Collection[str] = ()
+) -> Plan:
+    """The plan after one query batch. Deletions come first: their slots serve the created queries.
+
+    Created queries keep away from the groups of those in `apart` (uids).
+    """
     kept = {p.uid: p for p in without(plan, deleted).placements}
-    table = _Table(kept.values())
+    table = _Table(kept.values(), {kept[uid].group for uid in apart if uid in kept})
     for rq in created:
         if rq.uid in kept:
             raise InternalError(f"query {rq.id!r} (uid {rq.uid}) is already in plan version {plan.version}")
@@ -80,16 +88,20 @@ def without(plan: Plan, uids: Collection[str]) -> Plan:
 
 
 class _Table:
-    """What runs where, indexed for placement. Mutable, owned by one call of `place` or `create_delete`."""
+    """What runs where, indexed for placement. Mutable, owned by one call of `place` or `create_delete`.
 
-    def __init__(self, placements: Iterable[Placement]) -> None:
+    Of groups in `closed` it knows only that their numbers are taken.
+    """
+
+    def __init__(self, placements: Iterable[Placement], closed: Collection[int] = ()) -> None:
         self._subplans: dict[_Shape, Counter[JoinNode]] = {}
         self._scanned: dict[int, set[Leaf]] = {}
         self._slots: dict[int, set[int]] = {}
-        known = tuple(placements)
-        self._count(Counter(node for p in known for node in p.root.joins))
-        for p in known:
+        every = tuple(placements)
+        for p in every:
             self._slots.setdefault(p.group, set()).add(p.slot)
+        known = tuple(p for p in every if p.group not in closed)
+        self._count(Counter(node for p in known for node in p.root.joins))
         for root, group in {p.root: p.group for p in known}.items():
             self._scanned.setdefault(group, set()).update(root.leaves)
 
@@ -138,7 +150,7 @@ class _Table:
         best = min(common, key=lambda g: (-common[g], g), default=0)
         if common.get(best, 0):
             return best
-        return _lowest_free(common.keys())
+        return _lowest_free(self._slots.keys())
 
     def _free_slot(self, group: int) -> int:
         return _lowest_free(self._slots.get(group, set()))

@@ -7,6 +7,7 @@ inside joined buckets are (bucket id, item), so they mean the same in every proc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType
@@ -32,14 +33,40 @@ class ViewRef:
     keys: tuple[IndexKey, ...]
 
 
+class Ahead(NamedTuple):
+    """What decides whether a tuple is too far ahead (runtime.operators.ahead), as it was when the epoch was planned.
+
+    `accept_until`: the clock of the epoch plus the stream's `max_ahead_ms`. Only where the stream has `max_jump_ms`:
+    `stood`, the greatest event time accepted before the epoch, and `refused`, how many tuples have been refused for
+    their jump since the last epoch that accepted any.
+    """
+
+    accept_until: int | None = None
+    stood: int | None = None
+    refused: int = 0
+
+
+UNBOUNDED = Ahead()
+
+
+class Skip(NamedTuple):
+    """Tuples of a read that no task may meet, because they kill it: rows [first, end) of what the read brings, counted
+    before anything else is left out; without an end, the whole read, which is not even loaded."""
+
+    first: int
+    end: int | None
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a source bucket's tuples came from, so that they can be read once more if its files are lost.
 
-    The epoch's range of offsets on that stream, the number of the read within the range, and the event
-    time from which tuples were accepted. `tuples` and `times`: how many were accepted and the checksum of their event
-    times; a source that brings something else no longer has them. `queries`: whose bits the bucket holds, if sharing is
-    off and every group has buckets of its own; None: everybody's.
+    The epoch's range of offsets on that stream, the number of the read within the range, the event time from which
+    tuples were accepted, and what decided which were too far `ahead`. `tuples` and `times`: how many were accepted and
+    the checksum of their event times; a source that brings something else no longer has them. `queries`: whose bits the
+    bucket holds, if sharing is off and every group has buckets of its own; None: everybody's.
+    `skipped`: tuples that were left out.
     """
 
     start: Position
@@ -49,6 +76,8 @@ class Origin:
     queries: tuple[str, ...] | None = None
     tuples: int = 0
     times: int = 0
+    ahead: Ahead = UNBOUNDED
+    skipped: tuple[Skip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

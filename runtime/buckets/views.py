@@ -50,10 +50,10 @@ def get_column(file: BucketFile, name: str) -> ColumnData:
 
 
 def longest_text(file: BucketFile, name: str) -> int:
-    """Of a STRING column, in bytes."""
+    """Of a STRING column, in bytes; 0 if the bucket has no such column, because it is older than who reads it."""
     longest: int | None = file.derived.get(f"c:{name}:longest")
     if longest is None:
-        offsets = file.arrays[f"c:{name}:offsets"]
+        offsets = file.arrays[f"c:{name}:offsets"] if name in file.meta["types"] else ()
         longest = file.derived[f"c:{name}:longest"] = int(np.diff(offsets).max(initial=0))
     return longest
 

@@ -78,6 +78,11 @@ def carried(read: Read) -> Read:
     return whole
 
 
+def place_of(read: Read, otherwise: str) -> str:
+    """Where a read's tuples lie, in words. One that knows (a file, a piece of a topic) has an attribute `place`."""
+    return str(getattr(read, "place", otherwise))
+
+
 class Source(Protocol):
     @property
     def unit(self) -> str:
@@ -126,11 +131,32 @@ class Source(Protocol):
         something in its directory can see here whether it still has what it once gave out."""
         return
 
+    def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
+        """The offset that an operator means: `earliest`, `latest`, or one in the words of this source. `stands`: where
+        the stream is now. BAD_OFFSET (see `bad_offset`) if it cannot be read from there."""
+        raise bad_offset(where, "this source can only go on where it stands")
+
     def pushable(self, stream: str) -> Pushable:
         """Where rows for this stream can be handed over; InvalidRequest if it fetches its tuples itself."""
         raise InvalidRequest(
             f"stream {stream!r} reads from its own source, tuples cannot be pushed to it", reason="NOT_A_PUSH_STREAM"
         )
+
+
+def bad_offset(where: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"the stream cannot be read from {where!r} on: {why}", reason="BAD_OFFSET")
+
+
+def seek_number(where: str, earliest: int, latest: int, what: str) -> int:
+    """For sources whose offsets are numbers: `what` they count lies between the two."""
+    match where.strip().lower():
+        case "earliest":
+            return earliest
+        case "latest":
+            return latest
+        case text if text.isdecimal() and len(text) < 20 and earliest <= int(text) <= latest:
+            return int(text)
+    raise bad_offset(where, f"say earliest, latest, or a number of {what} from {earliest} to {latest}")
 
 
 def source_damaged(path: Path, what: str) -> InternalError:

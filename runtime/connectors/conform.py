@@ -28,11 +28,22 @@ from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ARROW_TYPES, DeadLetter, Loaded
 from runtime.connectors.values import Problems, assemble, dead_letter, row_text, values_to_array
 
+_AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 
 
 class Unusable(Exception):
     """No value of this column can be used; says why."""
+
+
+def check_bounds(table: pa.Table) -> None:
+    """Raises ArrowInvalid for a table that points outside of its own buffers: using it unchecked could take the whole
+    process down, again with every attempt. For what comes from outside as Arrow's own format."""
+    for column in table.columns:
+        for chunk in column.chunks:
+            # Bytes that are no UTF-8 harm only their row, and conform_table names it; bad bounds harm everybody.
+            raw = _AS_BYTES.get(chunk.type)
+            (chunk if raw is None else chunk.view(raw)).validate(full=True)
 
 
 def conform_table(table: pa.Table, schema: StreamSchema, place: str) -> Loaded:

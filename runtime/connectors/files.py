@@ -30,7 +30,7 @@ from pathlib import Path
 
 from optimizer.errors import InternalError
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, source_damaged
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, seek_number, source_damaged
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
 from runtime.files import sync_directory, write_atomically
@@ -115,6 +115,13 @@ class FilesSource(Source):
             self._ledger.append(appeared[:missing])
             self._left = len(appeared[missing:])
         return min(wanted, len(self._ledger.entries))
+
+    def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
+        """Files that are there now count as picked up, in name order."""
+        self._ledger.check(int(stands))
+        self._ledger.append(self._appeared(now_ms))
+        self._left = 0
+        return seek_number(where, 0, len(self._ledger.entries), "files")
 
     def backlog(self, start: Offset, now_ms: int) -> int:
         return max(0, len(self._ledger.entries) - int(start) - self._config.max_files) + self._left
@@ -265,6 +272,10 @@ class FileRead:
         if trouble is not None:
             return unreadable(schema, self.name, trouble)
         return load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data)
+
+    @property
+    def place(self) -> str:
+        return self.name
 
     def carried(self) -> FileRead:
         trouble = self._look()

@@ -39,6 +39,9 @@ from runtime.connectors.decode import decode_rows
 from runtime.connectors.text import cast_text, text_to_array
 from runtime.connectors.values import assemble, dead_letter
 
+UNPACKED = 1 << 30
+"""Bytes that a file may hold when it is unpacked. A small file can unpack to more than any memory holds."""
+
 FORMATS = ("parquet", "csv", "jsonl")
 _BY_SUFFIX = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _TRY_AGAIN = frozenset(
@@ -61,7 +64,7 @@ def load_file(
         if data is None:
             data = path.read_bytes()
         if path.name.lower().endswith(".gz"):
-            data = gzip.decompress(data)
+            data = _unpack(data)
         return _csv(data, schema, place, delimiter) if format == "csv" else _jsonl(data, schema, place)
     except MemoryError:
         raise
@@ -89,9 +92,30 @@ def unreadable(schema: StreamSchema, place: str, why: str) -> Loaded:
 
 def _parquet(path: Path | pa.BufferReader, schema: StreamSchema, place: str) -> Loaded:
     with pq.ParquetFile(path) as file:
+        _check_size(file.metadata)
         wanted = {c.name for c in schema.columns}
         present = [name for name in file.schema_arrow.names if name in wanted]
         return conform_table(file.read(columns=present), schema, place)
+
+
+def _check_size(metadata: pq.FileMetaData) -> None:
+    """A value that repeats takes no room in the file, but as much as any other in memory: at least a byte."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    size = max(sum(g.total_byte_size for g in groups), metadata.num_rows * metadata.num_columns)
+    if size > UNPACKED:
+        raise _too_large(size)
+
+
+def _unpack(data: bytes) -> bytes:
+    with gzip.open(io.BytesIO(data)) as file:
+        unpacked = file.read(UNPACKED + 1)
+    if len(unpacked) > UNPACKED:
+        raise _too_large(len(unpacked))
+    return unpacked
+
+
+def _too_large(size: int) -> ValueError:
+    return ValueError(f"unpacked it has {size:,} bytes or more, and {UNPACKED:,} are the most; split the file")
 
 
 # -- JSON lines ----------------------------------------------------------------------------------------------

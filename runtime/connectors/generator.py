@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import ARROW_TYPES, Loaded, Offset, Read, Source, arrow_schema
+from runtime.connectors.base import ARROW_TYPES, Loaded, Offset, Read, Source, arrow_schema, seek_number
 from runtime.connectors.column_spec import DEFAULTS, parse
 from runtime.connectors.distributions import I64, Distribution, below, derive_key, unit
 from runtime.connectors.options import Option, Settings, bad_option, nearest
@@ -148,6 +148,11 @@ class GeneratorSource(Source):
             due = max(n, int(max(0, now_ms - t0) * c.rate / 1000) + 1)
         return due if c.limit is None else min(due, c.limit)
 
+    def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
+        """The time of the first plan stays: the same offset means the same tuples."""
+        latest = int(stands["n"]) if self._config.rate is None else self._due(stands, now_ms)
+        return {"n": seek_number(where, 0, latest, "tuples"), "t0": stands["t0"]}
+
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
         first, last = int(start["n"]), int(end["n"])
         start_ms = self._config.start_ms if self._config.start_ms is not None else int(end["t0"] or 0)
@@ -164,6 +169,10 @@ class GeneratorRead:
     start_ms: int
     first: int
     last: int
+
+    @property
+    def place(self) -> str:
+        return f"tuples {self.first} to {self.last - 1}"
 
     def load(self, schema: StreamSchema) -> Loaded:
         given = dict(self.config.columns)

@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source
-from runtime.connectors.conform import conform_table
-from runtime.connectors.formats import format_of, load_file
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, seek_number
+from runtime.connectors.conform import check_bounds, conform_table
+from runtime.connectors.formats import format_of, load_file, unreadable
 from runtime.connectors.options import Option
 from runtime.connectors.values import clean_text, safe_repr
 from runtime.crashpoints import reach
@@ -127,6 +127,13 @@ class PushSource(Source):
             raise InternalError(f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it")
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
+    def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
+        """Batches are kept until no epoch and no open bucket needs them."""
+        earliest = self._count
+        while earliest - 1 in self._segments:
+            earliest -= 1
+        return seek_number(where, earliest, self._count, "batches")
+
     def trim(self, needed: Iterable[Offset]) -> None:
         before = min(int(offset) for offset in needed)
         gone = [n for n in self._segments if n < before]
@@ -167,13 +174,27 @@ class PushRead:
     number: int
     data: bytes | None = None
 
+    @property
+    def place(self) -> str:
+        return f"pushed batch {self.number}"
+
     def load(self, schema: StreamSchema) -> Loaded:
-        path, place = Path(self.path), f"pushed batch {self.number}"
+        path, place = Path(self.path), self.place
         if path.suffix == ".arrow":
-            file = pa.OSFile(self.path) if self.data is None else pa.BufferReader(self.data)
-            with file as source, pa.ipc.open_file(source) as reader:
-                return conform_table(reader.read_all(), schema, place)
+            try:
+                return conform_table(self._table(), schema, place)
+            except (pa.ArrowException, ValueError, KeyError, OSError) as why:
+                if isinstance(why, OSError) and why.errno is not None:
+                    raise  # the system's; Arrow's own has no number and says that the table is none
+                return unreadable(schema, place, str(why))
         return load_file(path, path.name.split(".")[1], schema, place, data=self.data)
+
+    def _table(self) -> pa.Table:
+        file = pa.OSFile(self.path) if self.data is None else pa.BufferReader(self.data)
+        with file as source, pa.ipc.open_file(source) as reader:
+            table = reader.read_all()
+        check_bounds(table)
+        return table
 
     def carried(self) -> PushRead:
         return replace(self, data=Path(self.path).read_bytes())

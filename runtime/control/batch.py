@@ -69,6 +69,7 @@ class Batch:
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
         self.memory: Memory = coordinator.planner.memory
+        self.behind = state.epochs_behind
         self.proposal: Proposal | None = None
 
     def decide(self, controls: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
@@ -85,7 +86,7 @@ class Batch:
 
     def _apply(self, control: Control) -> str | None:
         match control:
-            case CreateQuery(id, _, _):
+            case CreateQuery():
                 return self._create(control)
             case DeleteQuery(id):
                 return self._forget_suspended(id) or self._end(id, "")
@@ -138,11 +139,12 @@ class Batch:
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
         uid = uid_of(control.id, self.state.serial + len(self.added) + 1)
         rq = RunningQuery(uid, control.id, control.query, active_from)
-        step = self.coordinator.planner.create_delete(self.plan, self.running, [rq], (), self.memory)
+        planner = self.coordinator.planner
+        step = planner.create_delete(self.plan, self.running, [rq], (), self.memory, self.behind)
         self._admit(rq, step.plan)
         self.plan, self.memory = step.plan, step.memory
         self.running[uid], self.names[control.id] = rq, uid
-        self.added[uid] = QueryAdded(query=rq, sinks=control.sinks)
+        self.added[uid] = QueryAdded(query=rq, sinks=control.sinks, budget=control.budget)
         return uid
 
     def _admit(self, rq: RunningQuery, plan: Plan) -> None:
@@ -174,7 +176,7 @@ class Batch:
             raise FailedPrecondition(f"query {id!r} is running", reason="QUERY_RUNNING")
         before = self.added.get(uid) or self.state.queries[uid]
         try:
-            return self._create(CreateQuery(id, before.query.query, before.sinks))
+            return self._create(CreateQuery(id, before.query.query, before.sinks, before.budget))
         except AJoinError:
             self.suspended[id] = uid
             self.ended.pop()
@@ -183,9 +185,9 @@ class Batch:
     def _end(self, id: str, suspended: str) -> str:
         """Delete it; with a reason, suspend it."""
         uid = self._uid(id)
-        step = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid], self.memory)
+        step = self.coordinator.planner.create_delete(self.plan, self.running, (), [uid], self.memory, self.behind)
         self.plan, self.memory = step.plan, step.memory
-        until = self.coordinator.watermark(self.running[uid])
+        until = self.state.watermark(self.running[uid])
         self.ended.append(QueryEnded(uid=uid, active_until=until, suspended=suspended))
         del self.running[uid], self.names[id]
         if suspended:
@@ -194,7 +196,7 @@ class Batch:
 
     def _optimize(self, mode: str, force: bool, rescale: bool) -> None:
         planner = self.coordinator.planner
-        proposal = planner.optimize(self.plan, self.running, mode, self.memory, force=force)
+        proposal = planner.optimize(self.plan, self.running, mode, self.memory, self.behind, force=force)
         self.plan, self.memory, self.proposal = proposal.plan, proposal.memory, proposal
         if rescale:
             rescaling = planner.rescale(self.plan, self.coordinator.cores, self.memory)

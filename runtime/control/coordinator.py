@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
+from optimizer.errors import AJoinError, AlreadyExists, NotFound
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import Control
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
+from runtime.control import rewind
 from runtime.control.batch import Batch, BatchDecision
 from runtime.control.events import (
     EpochPlanned,
@@ -32,10 +33,12 @@ from runtime.control.events import (
     StreamCreated,
     StreamDeleted,
     StreamEnd,
+    StreamRestarted,
+    WatermarkReset,
 )
 from runtime.control.fold import handle
 from runtime.control.planner import Planner
-from runtime.control.state import QueryRecord, State, StreamState, query_watermark
+from runtime.control.state import QueryRecord, State, StreamState
 
 PRICED_QUERIES, PRICED_LEAVES = 30, 4
 
@@ -67,14 +70,14 @@ class Coordinator:
 
     def decide_stream_deletion(self, name: str) -> StreamDeleted:
         self.stream(name)
-        users = sorted(r.query.id for r in self.state.queries.values() if r.running and name in r.query.query.streams)
-        if users:
-            raise FailedPrecondition(
-                f"stream {name!r} is used by {len(users)} running queries: {', '.join(users[:5])}",
-                reason="STREAM_IN_USE",
-                hint="delete these queries first",
-            )
+        rewind.check_unused(self.state, name, "delete these queries first")
         return StreamDeleted(name=name)
+
+    def decide_watermark_reset(self, name: str, to: int) -> WatermarkReset:
+        return rewind.reset_watermark(self.state, self.stream(name), to)
+
+    def decide_restart(self, name: str, position: Position, now_ms: int) -> StreamRestarted:
+        return rewind.restart(self.state, self.stream(name), position, now_ms)
 
     def decide_batch(self, batch: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
         """At most one changelog for the whole batch. Controls act in their order; one that is refused changes nothing,
@@ -116,10 +119,6 @@ class Coordinator:
             return {}
         costs = self.planner.estimate(plan, running)
         return {uid: 1 - costs.shared[uid] / alone for uid, alone in costs.alone.items() if alone > 0}
-
-    def watermark(self, query: RunningQuery) -> int | None:
-        """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
-        return query_watermark(self.state.streams, query)
 
     # -- events ---------------------------------------------------------------------------------------------------
 

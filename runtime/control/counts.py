@@ -14,9 +14,10 @@ numbers. A window is forgotten when no accepted tuple can reach it any more (ret
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from runtime.control.events import QueryCounts
+from runtime.control.postponed import Work, held_back
 from runtime.control.state import Counts, State, StreamState, WindowCount, query_watermark
 from runtime.results.count_rows import ClosedWindow
 
@@ -36,9 +37,10 @@ def summed(reports: Iterable[Mapping[str, Mapping[int, int]]]) -> Deltas:
 
 
 def settle(
-    state: State, streams: Mapping[str, StreamState], deltas: Deltas
+    state: State, streams: Mapping[str, StreamState], deltas: Deltas, postponed: Work
 ) -> tuple[Counts, dict[str, tuple[ClosedWindow, ...]]]:
-    """The counts after an epoch that left the streams as in `streams`, and the rows to deliver, per query."""
+    """The counts after an epoch that left the streams as in `streams` and work as in `postponed`, and the rows to
+    deliver, per query."""
     new = dict(deltas)
     counts: dict[str, dict[int, WindowCount]] = {}
     rows: dict[str, tuple[ClosedWindow, ...]] = {}
@@ -47,7 +49,7 @@ def settle(
         kept = state.counts.get(uid, {})
         if not (added or kept):
             continue
-        watermark, window = query_watermark(streams, query), query.query.window
+        watermark, window = held_back(postponed, uid, query_watermark(streams, query)), query.query.window
         mine, closed = dict(kept), []
         for start in sorted(kept.keys() | added.keys()):
             count, delivered = kept.get(start, WindowCount(0, 0))
@@ -63,10 +65,11 @@ def settle(
     return counts, rows
 
 
-def forget(counts: Counts, floors: Mapping[str, int]) -> Counts:
-    """Without the windows before each query's first window still alive."""
+def forget(counts: Counts, floors: Mapping[str, int], behind: Container[str]) -> Counts:
+    """Without the windows before each query's first window still alive. Queries that are behind keep all of theirs:
+    postponed work may still add to them."""
     kept = {
-        uid: {start: number for start, number in mine.items() if uid not in floors or start >= floors[uid]}
+        uid: {start: n for start, n in mine.items() if uid in behind or uid not in floors or start >= floors[uid]}
         for uid, mine in counts.items()
     }
     return {uid: mine for uid, mine in kept.items() if mine}

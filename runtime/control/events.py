@@ -8,11 +8,14 @@ from typing import NamedTuple
 from optimizer.model.changelog import Changelog
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
-from runtime.api import Cursor
-from runtime.buckets.refs import JoinedRef, Origin, SourceRef, ViewRef
+from runtime.api import NO_BUDGET, AtLimit, Budget, Cursor
+from runtime.buckets.refs import Ahead, JoinedRef, Origin, Skip, SourceRef, ViewRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
 from runtime.connectors.position import Position
+from runtime.control.postponed import AliveSlots, Pin, Postponed, Resumed
 from runtime.log.codec import register, register_converted
+from runtime.operators.join import InputBucket
+from runtime.operators.pace import Rest
 from runtime.results.segment import Segment
 
 FOREVER = 1 << 62
@@ -32,6 +35,14 @@ class StreamEnd(NamedTuple):
 class RaisedWatermark(NamedTuple):
     stream: str
     time: int
+
+
+class SkippedTuples(NamedTuple):
+    """Of the read with this number, of all that an epoch reads of the stream."""
+
+    stream: str
+    read: int
+    what: Skip
 
 
 class StreamLetter(NamedTuple):
@@ -54,11 +65,15 @@ class ReplacedBucket(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """What a query got in an epoch: rows, in so many batches."""
+    """What a query got in an epoch: rows, in so many batches, of so many bytes; its share of the tasks' time, and of
+    their work, if that was measured (`QueryRecord.work`)."""
 
     uid: str
     rows: int
     batches: int
+    bytes: int = 0
+    seconds: float = 0.0
+    work: int = 0
 
 
 class QueryCounts(NamedTuple):
@@ -74,10 +89,11 @@ class StageSeconds(NamedTuple):
 
 
 class LostResults(NamedTuple):
-    """The last place in a query's result log that has left the retention."""
+    """The last place in a query's result log that has left the retention, and the bytes of its rows that went now."""
 
     uid: str
     last: Cursor
+    bytes: int = 0
 
 
 class Saving(NamedTuple):
@@ -91,6 +107,7 @@ class Saving(NamedTuple):
 class QueryAdded:
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
+    budget: Budget = NO_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +121,15 @@ class QueryEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """What an epoch brought of one stream; `max_time`: the latest event time accepted."""
+    """What an epoch brought of one stream; `max_time`: the latest event time accepted. `jumped`: how many of the dead
+    ones were refused for their jump."""
 
     stream: str
     tuples: int
     late: int
     dead: int
     max_time: int | None
+    jumped: int = 0
 
 
 # -- events -------------------------------------------------------------------------------------------------------
@@ -130,6 +149,23 @@ class StreamDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkReset:
+    """An operator moved a stream's watermark back."""
+
+    stream: str
+    watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRestarted:
+    """The stream is read from `position` on, as if nothing had been read before."""
+
+    stream: str
+    position: Position
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchApplied:
     """One query batch: queries in and out, and the changelog from the plan before to the plan after."""
 
@@ -142,13 +178,23 @@ class BatchApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPlanned:
-    """Written before the epoch runs: with which plan, up to which offsets, and which watermarks it raises."""
+    """Written before the epoch runs: with which plan, up to which offsets, and which watermarks it raises. `skipped` is
+    empty then; `TuplesSkipped` adds to it."""
 
     epoch: int
     version: int
     at_ms: int
     ends: tuple[StreamEnd, ...]
     raised: tuple[RaisedWatermark, ...]
+    skipped: tuple[SkippedTuples, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuplesSkipped:
+    """The planned epoch cannot end with these tuples: it is run without them, now and after every crash."""
+
+    epoch: int
+    skipped: tuple[SkippedTuples, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +202,8 @@ class EpochCommitted:
     """Written when everything the epoch made is in place; from here on it counts.
 
     `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
-    useless.
+    useless. `postponed`: what the epoch left for later ones, with new `pins`; `resumed`: what it did of earlier ones'.
+    `left_out`: queries that chose a sample, and of which the epoch left rows out.
     """
 
     epoch: int
@@ -172,6 +219,10 @@ class EpochCommitted:
     delivered: tuple[QueryRows, ...]
     seconds: tuple[StageSeconds, ...]
     counts: tuple[QueryCounts, ...] = ()
+    postponed: tuple[Postponed, ...] = ()
+    resumed: tuple[Resumed, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +245,27 @@ class ResultsExpired:
     lost: tuple[LostResults, ...]
 
 
-Event = StreamCreated | StreamDeleted | BatchApplied | EpochPlanned | EpochCommitted | BucketsRepaired | ResultsExpired
+Event = (
+    StreamCreated
+    | StreamDeleted
+    | WatermarkReset
+    | StreamRestarted
+    | BatchApplied
+    | EpochPlanned
+    | TuplesSkipped
+    | EpochCommitted
+    | BucketsRepaired
+    | ResultsExpired
+)
 
 register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
 register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment, Cursor)
-register(BucketsRepaired, ResultsExpired)
+register(BucketsRepaired, ResultsExpired, WatermarkReset, StreamRestarted, Ahead)
+register(BucketsRepaired, ResultsExpired, TuplesSkipped, SkippedTuples, Skip)
 register(StreamEnd, RaisedWatermark, StreamLetter, ReplacedViews, ReplacedBucket)
+register(Budget)
+register_converted(AtLimit, str, AtLimit)
+register(Postponed, Resumed, Pin, AliveSlots, InputBucket, Rest)
 register(QueryRows, QueryCounts, StageSeconds, LostResults, Saving)
 
 

@@ -71,15 +71,17 @@ def expired(
     """`indexes`: of an epoch's segments; None when they are damaged: then every query that may have had rows in the
     epoch counts as having had some, because a gap must not pass in silence."""
     last: dict[str, Cursor] = {}
+    sizes: dict[str, int] = {}
     for epoch in sorted(epochs, reverse=True):
         of_epoch = indexes(epoch)
         batches: dict[str, int] = {}
         if of_epoch is None:
             batches = {uid: LAST_SEQUENCE + 1 for uid, r in queries.items() if may_have_rows(r, epoch)}
         for index in of_epoch or ():
-            for uid, (_, count) in index.queries().items():
-                batches[uid] = batches.get(uid, 0) + count
+            for uid, mine in index.queries().items():
+                batches[uid] = batches.get(uid, 0) + mine.streams
+                sizes[uid] = sizes.get(uid, 0) + mine.bytes
         for uid, count in batches.items():
             last.setdefault(uid, Cursor(epoch, count - 1))
-    lost = tuple(LostResults(uid, place) for uid, place in last.items())
+    lost = tuple(LostResults(uid, place, sizes.get(uid, 0)) for uid, place in last.items())
     return ResultsExpired(epochs=tuple(sorted(epochs)), lost=lost)

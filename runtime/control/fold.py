@@ -9,13 +9,14 @@ Cost: one copy of each mapping that the event touches, which is small beside wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from optimizer.model import changelog
-from runtime.api import Cursor, QueryState
-from runtime.control import counts
+from optimizer.model.plan import RunningQuery
+from runtime.api import Cursor, Incomplete, QueryState, Usage
+from runtime.control import counts, postponed
 from runtime.control.events import (
     BatchApplied,
     BucketsRepaired,
@@ -26,9 +27,19 @@ from runtime.control.events import (
     StreamCreated,
     StreamDeleted,
     StreamProgress,
+    StreamRestarted,
+    TuplesSkipped,
+    WatermarkReset,
 )
 from runtime.control.retention import raise_floors
-from runtime.control.state import LetterRecord, PlanChange, QueryRecord, State, StreamState, Suspension
+from runtime.control.state import (
+    LetterRecord,
+    PlanChange,
+    QueryRecord,
+    State,
+    StreamState,
+    Suspension,
+)
 
 LETTERS_KEPT = 1000
 PLANS_KEPT = 300
@@ -49,10 +60,18 @@ def handle(state: State, event: Event) -> Handled:
             return Handled(replace(state, streams={**state.streams, event.schema.name: stream}))
         case StreamDeleted():
             return Handled(_delete_stream(state, event.name))
+        case WatermarkReset():
+            return Handled(_reset_watermark(state, event))
+        case StreamRestarted():
+            return Handled(_restart_stream(state, event))
         case BatchApplied():
             return Handled(_apply_batch(state, event))
         case EpochPlanned():
             return Handled(replace(state, planned=event))
+        case TuplesSkipped():
+            assert state.planned is not None and state.planned.epoch == event.epoch, "they belong to what is planned"
+            skipped = state.planned.skipped + event.skipped
+            return Handled(replace(state, planned=replace(state.planned, skipped=skipped)))
         case EpochCommitted():
             return _commit(state, event)
         case BucketsRepaired():
@@ -62,10 +81,40 @@ def handle(state: State, event: Event) -> Handled:
 
 
 def _delete_stream(s: State, name: str) -> State:
+    return replace(s, streams={n: st for n, st in s.streams.items() if n != name}, planned=_planned_without(s, name))
+
+
+def _planned_without(s: State, name: str) -> EpochPlanned | None:
+    """An epoch that failed and will be run again, without this stream."""
+    if s.planned is None:
+        return None
+    ends = tuple(end for end in s.planned.ends if end.stream != name)
+    raised = tuple(mark for mark in s.planned.raised if mark.stream != name)
+    skipped = tuple(skip for skip in s.planned.skipped if skip.stream != name)
+    return replace(s.planned, ends=ends, raised=raised, skipped=skipped)
+
+
+def _reset_watermark(s: State, event: WatermarkReset) -> State:
+    """The greatest event time goes back as well: it would lift the watermark again, and queries begin after it."""
+    st = s.streams[event.stream]
+    latest = event.watermark + st.schema.watermark_delay_ms
+    back = replace(
+        st, watermark=event.watermark, max_time=None if st.max_time is None else min(st.max_time, latest), jumped=0
+    )
     planned = s.planned
-    if planned is not None:  # an epoch that failed and will be run again, without this stream
-        planned = replace(planned, ends=tuple(end for end in planned.ends if end.stream != name))
-    return replace(s, streams={n: st for n, st in s.streams.items() if n != name}, planned=planned)
+    if planned is not None:
+        planned = replace(planned, raised=tuple(mark for mark in planned.raised if mark.stream != event.stream))
+    return replace(s, streams={**s.streams, event.stream: back}, planned=planned)
+
+
+def _restart_stream(s: State, event: StreamRestarted) -> State:
+    """As if it had just been created; what was counted stays. Its buckets, which no running query needs, go with the
+    next epoch."""
+    st = s.streams[event.stream]
+    anew = replace(
+        StreamState(st.schema, st.source, event.position, event.at_ms), tuples=st.tuples, late=st.late, dead=st.dead
+    )
+    return replace(s, streams={**s.streams, event.stream: anew}, planned=_planned_without(s, event.stream))
 
 
 # -- query batches ------------------------------------------------------------------------------------------------
@@ -78,7 +127,8 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         uid = added.query.uid
         placed = plan.by_uid.get(uid)
         group = placed.group if placed else 0
-        queries[uid] = QueryRecord(added.query, added.sinks, event.at_ms, plan.version, s.epoch + 1, group)
+        record = QueryRecord(added.query, added.sinks, event.at_ms, plan.version, s.epoch + 1, group)
+        queries[uid] = replace(record, budget=added.budget)
         names[added.query.id] = uid
     for ended in event.ended:
         suspended = Suspension(s.epoch + 1, ended.suspended) if ended.suspended else None
@@ -127,7 +177,8 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
         unneeded += sorted({v.file for v in ref.views} - {v.file for v in views} - {ref.file})
         sources[bucket] = replace(ref, views=views)
     sources |= {r.id: r for r in event.sources}
-    window_counts, _ = counts.settle(s, streams, event.counts)
+    waiting = postponed.after(s.postponed, event.postponed, event.resumed, s.running)
+    window_counts, _ = counts.settle(s, streams, event.counts, waiting)
     seconds = dict(s.seconds)
     for stage, spent in event.seconds:
         seconds[stage] = seconds.get(stage, 0.0) + spent
@@ -140,12 +191,13 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
         next_bucket=event.next_bucket,
         next_source=event.next_source,
         streams=streams,
-        queries=_with_rows(s.queries, event),
+        queries=_with_gaps(_with_rows(s.queries, event), s, streams, event),
         segments={**s.segments, event.epoch: event.segments} if event.segments else s.segments,
         sources=sources,
         joined=joined,
         letters=letters[-LETTERS_KEPT:],
         seconds=seconds,
+        postponed=waiting,
     )
     floors = raise_floors(committed)
     unneeded += [f for id in floors.unneeded if id in sources for f in sorted(sources[id].files)]
@@ -153,27 +205,64 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
     sources = {id: ref for id, ref in sources.items() if id not in floors.unneeded}
     joined = {id: ref for id, ref in joined.items() if id not in floors.unneeded}
     used = {v.version for r in sources.values() for v in r.views} | {r.version for r in joined.values()}
+    needed = {number for p in waiting.values() for number in p.pins}
     after = replace(
         committed,
         sources=sources,
         joined=joined,
         floors=floors.starts,
-        counts=counts.forget(window_counts, floors.starts),
+        counts=counts.forget(window_counts, floors.starts, committed.behind),
         slots={v: t for v, t in s.slots.items() if v in used or v == s.plan.version},
+        pins={number: ref for number, ref in (*s.pins.items(), *event.pins) if number in needed},
     )
-    return Handled(after, tuple(unneeded))
+    unneeded += sorted(postponed.pinned_files(s.pins.values()))
+    return Handled(after, _gone(unneeded, after))
+
+
+def _gone(files: Iterable[str], state: State) -> tuple[str, ...]:
+    """Those that the state does not list; each once."""
+    return tuple(f for f in dict.fromkeys(files) if f not in state.bucket_files)
 
 
 def _with_rows(queries: Mapping[str, QueryRecord], event: EpochCommitted) -> dict[str, QueryRecord]:
     after = dict(queries)
-    for uid, rows, batches in event.delivered:
-        record = after[uid]
-        after[uid] = replace(record, rows=record.rows + rows, last=Cursor(event.epoch, batches - 1))
+    for uid, rows, batches, size, seconds, work in event.delivered:
+        record, used = after[uid], after[uid].usage
+        usage = Usage(used.bytes + size, used.retained_bytes + size, used.seconds + seconds)
+        last = Cursor(event.epoch, batches - 1) if batches else record.last
+        after[uid] = replace(record, rows=record.rows + rows, last=last, usage=usage, work=record.work + work)
     return after
 
 
+def _with_gaps(
+    queries: Mapping[str, QueryRecord], before: State, streams: Mapping[str, StreamState], event: EpochCommitted
+) -> dict[str, QueryRecord]:
+    """Queries of which the epoch left rows out say where: in no window that ended before everything the epoch could
+    accept, late tuples included, and in none that begins after everything it has read."""
+    after = dict(queries)
+    for uid in event.left_out:
+        record = after[uid]
+        query = record.query
+        times = [t for s in query.query.streams if (t := streams[s].max_time) is not None]
+        since = _accepted_from(before, query)
+        if record.incomplete is not None and since is not None:  # an idle stream that comes back may be behind it
+            since = None if record.incomplete.after is None else min(since, record.incomplete.after)
+        after[uid] = replace(record, incomplete=Incomplete(since, max(times, default=None)))
+    return after
+
+
+def _accepted_from(s: State, query: RunningQuery) -> int | None:
+    """No window of the query that ends here or before can get a row in the next epoch; None: any can."""
+    bounds = [s.streams[name].accept_from for name in query.query.streams]
+    known = [bound for bound in bounds if bound is not None]
+    floor = s.floors.get(query.uid)
+    if len(known) < len(bounds):
+        return floor
+    return min(known) if floor is None else max(min(known), floor)
+
+
 def advanced(st: StreamState, planned: EpochPlanned, p: StreamProgress) -> StreamState:
-    """A stream after an epoch: position, counts and watermark. A watermark never moves back."""
+    """A stream after an epoch: position, counts and watermark. An epoch never moves a watermark back."""
     newest = _latest(st.max_time, p.max_time)
     by_data = None if newest is None else newest - st.schema.watermark_delay_ms
     last = planned.at_ms if p.tuples else st.last_data_ms
@@ -188,6 +277,7 @@ def advanced(st: StreamState, planned: EpochPlanned, p: StreamProgress) -> Strea
         max_time=newest,
         watermark=_latest(st.watermark, dict(planned.raised).get(p.stream), by_data),
         idle=timeout is not None and planned.at_ms - last >= timeout,
+        jumped=0 if p.tuples else st.jumped + p.jumped,
     )
 
 
@@ -211,12 +301,18 @@ def _repair(s: State, event: BucketsRepaired) -> Handled:
         sources=sources,
         joined=joined | {r.id: r for r in event.joined},
     )
-    return Handled(after, tuple(unneeded))
+    return Handled(after, _gone(unneeded, after))
 
 
 def _forget_results(s: State, event: ResultsExpired) -> State:
-    expired = dict(s.expired)
-    for uid, last in event.lost:
+    expired, queries = dict(s.expired), dict(s.queries)
+    for uid, last, size in event.lost:
         if uid in s.queries:  # results of a forgotten query cannot be asked for
             expired[uid] = max(last, expired.get(uid, last))
-    return replace(s, expired=expired, segments={e: x for e, x in s.segments.items() if e not in event.epochs})
+            record, used = queries[uid], queries[uid].usage
+            nothing = record.last is None or record.last <= last  # also if nobody could read how much it was
+            kept = 0 if nothing else max(used.retained_bytes - size, 0)
+            queries[uid] = replace(record, usage=used._replace(retained_bytes=kept))
+    return replace(
+        s, expired=expired, queries=queries, segments={e: x for e, x in s.segments.items() if e not in event.epochs}
+    )

@@ -19,7 +19,7 @@ def validate_state(s: State) -> None:
     """Raises InternalError with reason STATE_INVALID, naming the first broken rule."""
     validate_plan(s.plan, s.running)
     validate_plan(s.executed)
-    for rules in (_queries, _plans, _epochs, _streams, _buckets, _results):
+    for rules in (_queries, _plans, _epochs, _streams, _buckets, _postponed, _results):
         for problem in rules(s):
             raise InternalError(f"the state after epoch {s.epoch} is not valid: {problem}", reason="STATE_INVALID")
 
@@ -102,6 +102,16 @@ def _buckets(s: State) -> Iterator[str]:
     refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
     files = [f for r in refs for f in r.files]
     yield from _twice("bucket file", files)
+
+
+def _postponed(s: State) -> Iterator[str]:
+    for number, p in s.postponed.items():
+        if p.number != number or p.uid not in s.queries or p.epoch > s.epoch or not p.rests:
+            yield f"postponed work {p.number} of {p.uid}, epoch {p.epoch}, stands at {number}"
+        if not set(p.pins) <= s.pins.keys():
+            yield f"postponed work {number} refers to buckets that are not pinned"
+    if s.pins.keys() - {pin for p in s.postponed.values() for pin in p.pins}:
+        yield "buckets are pinned that nobody waits for"
 
 
 def _results(s: State) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from optimizer.errors import InvalidRequest
 from optimizer.model.plan import Leaf, Plan, RunningQuery
-from optimizer.optimize import CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling, Step
+from optimizer.optimize import NOBODY, Behind, CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling, Step
 from optimizer.policy.memory import Memory
 from optimizer.policy.scaling import Load
 from optimizer.search.estimate import Estimate
@@ -51,9 +51,13 @@ class Planner:
         created: Sequence[RunningQuery],
         deleted: Sequence[str],
         memory: Memory,
+        behind: Behind = NOBODY,
     ) -> Step:
-        """The plan after creations and deletions, without looking at cost (the paper's step 1)."""
-        step = self.optimizer.create_delete(plan, created, deleted, memory)
+        """The plan after creations and deletions, without looking at cost (the paper's step 1).
+
+        `behind`, here and below: which queries have work put off, and by how many epochs they are behind.
+        """
+        step = self.optimizer.create_delete(plan, created, deleted, memory, behind)
         if self.sharing.optimized or not created:
             return step
         groups = {rq.uid: 0 for rq in created}
@@ -65,7 +69,14 @@ class Planner:
         return replace(step, plan=replace(moved, version=step.plan.version))
 
     def optimize(
-        self, plan: Plan, queries: Mapping[str, RunningQuery], mode: str, memory: Memory, *, force: bool
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        mode: str,
+        memory: Memory,
+        behind: Behind = NOBODY,
+        *,
+        force: bool,
     ) -> Proposal:
         if not self.sharing.optimized:
             reason = f"sharing is {self.sharing.name!r}: plans are never optimized"
@@ -74,7 +85,11 @@ class Planner:
             raise InvalidRequest(
                 f"there is no optimization mode {mode!r}", reason="INVALID_MODE", hint="use full or incremental"
             )
-        return self.optimizer.optimize(plan, queries, self.statistics, memory, cast(Mode, mode), force)
+        return self.optimizer.optimize(plan, queries, self.statistics, memory, cast(Mode, mode), force, behind)
+
+    def apart(self, plan: Plan, behind: Behind) -> frozenset[str]:
+        """Queries that others are kept away from, because they are heavy."""
+        return self.optimizer.apart(plan, self.memory, behind) if self.sharing.optimized else frozenset()
 
     def rescale(self, plan: Plan, cores: int, memory: Memory) -> Rescaling:
         """The partition function that the last epochs' load asks for."""

@@ -1,10 +1,9 @@
 """Which queries keep an epoch from ending: found by running the epoch without some of them.
 
 An epoch that failed is first run again as it is: a lost machine is nobody's fault. If it fails again, it is run without
-any query; if that fails too, no query is to blame and the failure stands. The same holds when more than half of the
-queries would have to go: then whatever they share is broken. Otherwise one culprit is found by bisection:
-among the queries in a fixed order, the shortest beginning that fails ends with one. That takes log2 n runs per culprit,
-and one more to see whether the rest can run.
+any query; if that fails too, no query is to blame, and neither are they if more than `most` would have to go. Otherwise
+one culprit is found by bisection: among the queries in a fixed order, the shortest beginning that fails ends with one.
+That takes log2 n runs per culprit, and one more to see whether the rest can run.
 
 Nothing is committed while searching, so everybody else gets exactly the rows they would have had without the culprits.
 A query that only fails together with another one is blamed alone: without it, the other one runs.
@@ -18,7 +17,7 @@ Runs = Callable[[Sequence[str]], bool]
 """Does the epoch end if only these queries (uids) run?"""
 
 
-def find_culprits(uids: Sequence[str], runs: Runs) -> tuple[str, ...] | None:
+def find_culprits(uids: Sequence[str], runs: Runs, most: int) -> tuple[str, ...] | None:
     """Queries without which all others run; none: it was a passing failure; None: no query is to blame."""
     if runs(uids):
         return ()
@@ -27,21 +26,22 @@ def find_culprits(uids: Sequence[str], runs: Runs) -> tuple[str, ...] | None:
     culprits: list[str] = []
     kept = list(uids)
     while True:
-        culprits.append(_last_of_shortest_failing(kept, runs))
+        culprits.append(kept[shortest_failing(len(kept), lambda n: runs(kept[:n])) - 1])
         kept.remove(culprits[-1])
-        if len(culprits) > max(1, len(uids) // 2):
+        if len(culprits) > most:
             return None
         if runs(kept):
             return tuple(culprits)
 
 
-def _last_of_shortest_failing(uids: Sequence[str], runs: Runs) -> str:
-    """`uids` together fail, none of them does not."""
-    passing, failing = 0, len(uids)
+def shortest_failing(length: int, passes: Callable[[int], bool], known: int = 0) -> int:
+    """The length of the shortest beginning that fails, of something that fails as a whole; its beginning of length
+    `known` passes."""
+    passing, failing = known, length
     while failing - passing > 1:
         middle = (passing + failing) // 2
-        if runs(uids[:middle]):
+        if passes(middle):
             passing = middle
         else:
             failing = middle
-    return uids[failing - 1]
+    return failing

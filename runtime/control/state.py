@@ -15,18 +15,24 @@ from typing import Any, NamedTuple
 from optimizer.model.changelog import Changelog
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
-from runtime.api import Cursor, QueryState
-from runtime.buckets.refs import JoinedRef, SourceRef
+from runtime.api import NO_BUDGET, NOTHING_USED, Budget, Cursor, Incomplete, QueryState, Usage
+from runtime.buckets.refs import Ahead, BucketRef, JoinedRef, SourceRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.connectors.position import Position
+from runtime.control import postponed
 from runtime.control.events import EpochPlanned, Saving
+from runtime.control.postponed import Postponed
 from runtime.log.codec import decode, encode, register
 from runtime.results.segment import Segment
+
+LATEST = 1 << 60
+"""Every event time is less than that (runtime.operators.source)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """`accept_from` follows from the watermark that the last epoch left."""
+    """`accept_from` follows from the watermark that the last epoch left. `jumped`: tuples refused for their jump since
+    the last epoch that accepted any."""
 
     schema: StreamSchema
     source: ConnectorSpec
@@ -38,11 +44,20 @@ class StreamState:
     max_time: int | None = None
     watermark: int | None = None
     idle: bool = False
+    jumped: int = 0
 
     @property
     def accept_from(self) -> int | None:
         """Earliest event time still accepted."""
         return None if self.watermark is None else self.watermark - self.schema.allowed_lateness_ms
+
+    def ahead(self, at_ms: int) -> Ahead:
+        """What decides in an epoch of that wall-clock time whether a tuple is too far ahead."""
+        bound = self.schema.max_ahead_ms
+        until = None if bound is None else min(at_ms + bound, LATEST)
+        if self.schema.max_jump_ms is None:
+            return Ahead(until)
+        return Ahead(until, self.max_time, self.jumped)
 
 
 class Suspension(NamedTuple):
@@ -55,7 +70,8 @@ class Suspension(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
     """`version` and `epoch`: the first plan that has it, the first epoch it takes part in. `last`: the place of its
-    latest rows in its result log."""
+    latest rows in its result log. `work`: rows that were counted for it before they were made, while it or somebody
+    else had a budget that needs it. `incomplete`: where rows were left out because it chose a sample."""
 
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
@@ -68,6 +84,10 @@ class QueryRecord:
     rows: int = 0
     last: Cursor | None = None
     suspended: Suspension | None = None
+    budget: Budget = NO_BUDGET
+    usage: Usage = NOTHING_USED
+    work: int = 0
+    incomplete: Incomplete | None = None
 
     @property
     def state(self) -> QueryState:
@@ -116,7 +136,8 @@ class State:
 
     `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
     a stream that was idle comes back and lowers the watermark. `expired[uid]`: the last place in the query's result log
-    that retention has removed. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
+    that retention has removed. `postponed`: work for later epochs, by number, oldest first, and `pins`: the buckets it
+    needs (runtime.control.postponed). `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
     """
 
     platform: str = ""
@@ -141,6 +162,8 @@ class State:
     floors: Mapping[str, int] = field(default_factory=dict)
     expired: Mapping[str, Cursor] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
+    postponed: Mapping[int, Postponed] = field(default_factory=dict)
+    pins: Mapping[int, BucketRef] = field(default_factory=dict)
 
     @cached_property
     def running(self) -> Mapping[str, RunningQuery]:
@@ -148,9 +171,24 @@ class State:
         return {uid: r.query for uid, r in self.queries.items() if r.running}
 
     @cached_property
+    def behind(self) -> Mapping[str, int]:
+        """Per query that has postponed work: since which epoch."""
+        return {uid: epoch for uid, epoch in postponed.behind(self.postponed).items() if uid in self.running}
+
+    @cached_property
+    def epochs_behind(self) -> Mapping[str, int]:
+        """Per query that has postponed work: of how many epochs."""
+        return {uid: max(self.epoch - since + 1, 1) for uid, since in self.behind.items() if uid in self.running}
+
+    @cached_property
     def bucket_files(self) -> frozenset[str]:
         """The names of all bucket files that belong to it."""
-        return frozenset({f for r in self.sources.values() for f in r.files} | {r.file for r in self.joined.values()})
+        open_ones = {f for r in self.sources.values() for f in r.files} | {r.file for r in self.joined.values()}
+        return postponed.pinned_files(self.pins.values()) | open_ones
+
+    def watermark(self, query: RunningQuery) -> int | None:
+        """Up to where a running query's windows are complete."""
+        return postponed.held_back(self.postponed, query.uid, query_watermark(self.streams, query))
 
     @cached_property
     def segment_files(self) -> frozenset[str]:
@@ -166,12 +204,28 @@ class State:
         return state
 
 
-register(StreamState, Suspension, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
+register(StreamState, Suspension, Usage, Incomplete, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
 
 
 def query_watermark(streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:
-    """Minimum over the query's streams that are not idle; None (minus infinity) when one has none."""
-    mine = [streams[s] for s in query.query.streams if s in streams]
-    marks = [s.watermark for s in mine if not s.idle] or [s.watermark for s in mine]
+    """Of a query's streams: the minimum over those that are not idle; None (minus infinity) when one has none."""
+    marks = _watermarks(streams, query)
     known = [m for m in marks if m is not None]
     return min(known) if known and len(known) == len(marks) else None
+
+
+def query_lag(streams: Mapping[str, StreamState], query: RunningQuery, watermark: int | None) -> int | None:
+    """How late the query's results are, in event time: from its own watermark to the highest one of its streams.
+
+    0 for a query that keeps up with streams which run side by side. Otherwise it waits for a slow stream, or for work
+    of its own that was put off. The delay that a stream was declared with is not in it: that is no work anybody could
+    catch up with. None: the query has no watermark yet.
+    """
+    known = [m for m in _watermarks(streams, query) if m is not None]
+    return max(0, max(known) - watermark) if known and watermark is not None else None
+
+
+def _watermarks(streams: Mapping[str, StreamState], query: RunningQuery) -> list[int | None]:
+    """Of the query's streams; of idle ones only if all are idle."""
+    mine = [streams[s] for s in query.query.streams if s in streams]
+    return [s.watermark for s in mine if not s.idle] or [s.watermark for s in mine]

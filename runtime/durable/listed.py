@@ -25,7 +25,7 @@ def files_of_event(event: Event) -> list[str]:
 
 def files_of_state(state: State) -> list[str]:
     """Oldest epoch first."""
-    refs: list[BucketRef] = [*state.sources.values(), *state.joined.values()]
+    refs: list[BucketRef] = [*state.sources.values(), *state.joined.values(), *state.pins.values()]
     refs.sort(key=lambda ref: ref.epoch)
-    buckets = [f"buckets/{file}" for ref in refs for file in sorted(ref.files)]
+    buckets = list(dict.fromkeys(f"buckets/{file}" for ref in refs for file in sorted(ref.files)))
     return buckets + [f"results/{s.file}" for epoch in sorted(state.segments) for s in state.segments[epoch]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optimizer.cost.model import Weights
+from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.exchange.interface import ExchangeKind
 from runtime.execution.sharing import SharingName
@@ -37,5 +38,7 @@ class EngineConfig:
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()
     """Ids of queries to suspend before anything runs; "all" means all."""
+    pacing: Pacing = AT_ONCE
+    """How much of an epoch one query may take, and how long it may be behind."""
     max_cost: float | None = None
     """Estimated cost a second (as `explain` tells it) above which new queries are refused."""

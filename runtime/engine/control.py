@@ -17,13 +17,14 @@ from runtime.connectors.position import Position
 from runtime.connectors.registry import check_sink, check_source
 from runtime.control.batch import BatchDecision
 from runtime.crashpoints import reach
+from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
 from runtime.engine.reads import EngineReads
 
 
 class EngineControl:
-    def __init__(self, parts: Parts, reads: EngineReads) -> None:
-        self._parts, self._reads = parts, reads
+    def __init__(self, parts: Parts, reads: EngineReads, epochs: EpochLoop) -> None:
+        self._parts, self._reads, self._epochs = parts, reads, epochs
 
     def create_stream(self, schema: StreamSchema, source: ConnectorSpec) -> StreamInfo:
         parts = self._parts
@@ -42,6 +43,22 @@ class EngineControl:
         self._parts.journal.record(self._parts.coordinator.decide_stream_deletion(name))
         reach("stream.deleted")
         self._parts.sources.remove(name)
+
+    def reset_watermark(self, name: str, to: int) -> StreamInfo:
+        """Move a stream's watermark back, if no query has acted on it (runtime.control.rewind)."""
+        self._parts.journal.record(self._parts.coordinator.decide_watermark_reset(name, to))
+        self._epochs.forget_raised(name)
+        return self._reads.stream(name)
+
+    def restart_stream(self, name: str, at: str | None = None) -> StreamInfo:
+        """Read a stream from another place on, without its watermark; None: from where it stands."""
+        parts, now = self._parts, self._parts.clock()
+        stands = parts.coordinator.stream(name).position
+        parts.coordinator.decide_restart(name, stands, now)  # refuses a stream in use before its source is asked
+        place = stands if at is None else Position.of(parts.sources.opened[name].seek(at, stands.offset, now))
+        parts.journal.record(parts.coordinator.decide_restart(name, place, now))
+        self._epochs.forget_raised(name)
+        return self._reads.stream(name)
 
     def push(self, stream: str, rows: Sequence[Any]) -> None:
         """Append rows (JSON-like) to a stream whose source is 'push'; the next epoch reads them."""

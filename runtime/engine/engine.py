@@ -46,9 +46,10 @@ class Engine:
         epochs = EpochLoop(self.parts)
         self.parts.closing.callback(epochs.close)
         reads = EngineReads(self.parts, epochs, recover(opened, epochs), opened.began)
-        control = EngineControl(self.parts, reads)
+        control = EngineControl(self.parts, reads, epochs)
         # only from the owning thread
         self.create_stream, self.delete_stream = control.create_stream, control.delete_stream
+        self.reset_watermark, self.restart_stream = control.reset_watermark, control.restart_stream
         self.apply, self.optimize = control.apply, control.optimize
         self.push, self.push_file = control.push, control.push_file
         self.raise_watermark = epochs.raise_watermark
@@ -56,6 +57,8 @@ class Engine:
         # from any thread
         self.schemas, self.streams, self.stream = reads.schemas, reads.streams, reads.stream
         self.queries, self.query, self.result_schema = reads.queries, reads.query, reads.result_schema
+        self.queries_behind = reads.queries_behind
+        self.queries_with_gaps = reads.queries_with_gaps
         self.plan_events, self.explain, self.propose = reads.plan_events, reads.explain, reads.propose
         self.read_results, self.delivered = reads.read_results, reads.delivered
         self.has_results = reads.has_results

@@ -3,6 +3,7 @@
 planned ──► views and joined state the new plan lacks (only after a plan change)
         ──► source stage: one task per read
         ──► join stage per level: one task per partition and way
+        ──► work that earlier epochs have postponed, a portion of it
         ──► rows of windows that close
         ──► committed
 """
@@ -10,16 +11,21 @@ planned ──► views and joined state the new plan lacks (only after a plan c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.control import counts
+from runtime.api import AtLimit
+from runtime.control import counts, postponed
+from runtime.control.budgets import Pacing, allowances
 from runtime.control.events import EpochCommitted, EpochPlanned, QueryRows, StageSeconds, StreamLetter, StreamProgress
 from runtime.control.fold import advanced
+from runtime.control.postponed import Pin, Postponed, Resumed
 from runtime.crashpoints import reach
-from runtime.engine.join_stage import JoinStage
+from runtime.engine.join_stage import JoinStage, LevelResult
 from runtime.engine.open_buckets import OpenBuckets
+from runtime.engine.postponing import Pins, ResumeStage, postpone, without
 from runtime.engine.rebuild_stage import RebuildStage
+from runtime.engine.shares import seconds_by_query, work_by_query
 from runtime.engine.source_stage import SourceStage, progress_of
 from runtime.engine.stage_context import StageContext
 from runtime.execution.physical import Physical
@@ -39,12 +45,23 @@ class EpochResult:
     joins: list[JoinReport]
 
 
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Postponed work in an epoch: what is done of it, what is left of it, and what is new; see EpochCommitted."""
+
+    reports: Sequence[JoinReport] = ()
+    postponed: tuple[Postponed, ...] = ()
+    resumed: tuple[Resumed, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
 class EpochRun:
     """The working state of one running epoch. Reads the state, never changes it; the result is an event.
 
     `before`: the plan executed last. `closing`: where the rows of closing windows go. `ahead`: the source stage's
     reports, if it ran ahead of the epoch. `sources_done` is called when tuples are read: (progress, number of the next
-    source bucket).
+    source bucket). `pacing`: how much of an epoch one query may take.
     """
 
     def __init__(
@@ -55,8 +72,10 @@ class EpochRun:
         closing: SegmentTarget,
         ahead: list[SourceReport] | None,
         sources_done: Callable[[tuple[StreamProgress, ...], int], None],
+        pacing: Pacing,
     ) -> None:
         self._context, self._planned, self._before, self._closing = context, planned, before, closing
+        self._pacing = pacing
         self._ahead, self._sources_done = ahead, sources_done
         self._buckets = OpenBuckets(context.state)
         self._seconds: dict[str, float] = {}
@@ -73,14 +92,19 @@ class EpochRun:
         progress = progress_of(state.streams, sources)
         self._sources_done(progress, self._buckets.next_source)
         reach("epoch.source")
-        joins: list[JoinReport] = []
+        allowed = allowances(state, self._pacing)
+        levels: list[LevelResult] = []
         for number, level in enumerate(physical.levels):
-            joins += self._join(JoinStage(self._context, self._buckets, epoch, level), f"join {number + 1}")
+            stage = JoinStage(self._context, self._buckets, epoch, level, allowances=allowed)
+            levels.append(self._join(stage, f"join {number + 1}"))
             reach("epoch.join")
-        deltas = counts.summed(r.counts for r in joins)
-        closed = self._close_windows(progress, deltas)
+        joins = [report for level in levels for report in level.reports]
+        later = self._later(levels)
+        reports = [*joins, *later.reports]
+        deltas = counts.summed(r.counts for r in reports)
+        closed = self._close_windows(progress, deltas, later)
         reach("epoch.counted")
-        delivered = [d for d in (*(r.delivered for r in joins), closed) if d is not None]
+        delivered = [d for d in (*(r.delivered for r in reports), closed) if d is not None]
         event = EpochCommitted(
             epoch=epoch,
             next_bucket=self._buckets.next_bucket,
@@ -92,9 +116,13 @@ class EpochRun:
             views=views,
             stale=transition.stale,
             segments=tuple(d.segment for d in delivered),
-            delivered=_rows_by_query(delivered),
+            delivered=_rows_by_query(delivered, seconds_by_query(reports), work_by_query(reports)),
             seconds=tuple(StageSeconds(stage, round(seconds, 6)) for stage, seconds in self._seconds.items()),
             counts=deltas,
+            postponed=later.postponed,
+            resumed=later.resumed,
+            pins=later.pins,
+            left_out=later.left_out,
         )
         return EpochResult(event, sources, joins)
 
@@ -102,9 +130,7 @@ class EpochRun:
         began = time.perf_counter()
         reports = self._ahead
         if reports is None:
-            state, ends = self._context.state, dict(self._planned.ends)
-            stage = SourceStage(self._context, self._planned.epoch, state.streams, ends, state.next_source)
-            reports = stage.run()
+            reports = SourceStage.of(self._context, self._planned).run()
         for report in reports:
             self._buckets.next_source += 1
             if report.bucket is not None:
@@ -113,30 +139,64 @@ class EpochRun:
             self._seconds["source"] = time.perf_counter() - began
         return reports
 
-    def _join(self, stage: JoinStage, what: str) -> list[JoinReport]:
+    def _join(self, stage: JoinStage, what: str) -> LevelResult:
         began = time.perf_counter()
-        reports = stage.run(what)
+        result = stage.run(what)
+        self._spent(result.reports, time.perf_counter() - began)
+        return result
+
+    def _spent(self, reports: Sequence[JoinReport], wall: float) -> None:
         if reports:
-            wall = time.perf_counter() - began
             sink = sum(r.sink_seconds for r in reports)
             share = sink / max(sink + sum(r.join_seconds for r in reports), 1e-9)
             self._seconds["join"] = self._seconds.get("join", 0.0) + wall * (1 - share)
             self._seconds["sink"] = self._seconds.get("sink", 0.0) + wall * share
-        return reports
 
-    def _close_windows(self, progress: Iterable[StreamProgress], deltas: counts.Deltas) -> Delivered | None:
+    def _later(self, levels: Sequence[LevelResult]) -> _Later:
+        """What queries that have used up their part of the epoch leave for later, and what is done of earlier work."""
+        state, epoch = self._context.state, self._planned.epoch
+        pins = Pins(state.pins)
+        first = max(state.postponed, default=0) + 1
+        new = postpone(self._context, self._buckets, epoch, levels, pins, first)
+        sampled = {p.uid for p in new if state.queries[p.uid].budget.at_limit == AtLimit.SAMPLE}
+        new = [p for p in new if p.uid not in sampled]
+        running = state.running
+        waiting = {n: p for n, p in state.postponed.items() if p.uid in running} | {p.number: p for p in new}
+        if not waiting:
+            return _Later(left_out=tuple(sorted(sampled)))
+        began = time.perf_counter()
+        had = frozenset(p.uid for p in new) - state.behind.keys()
+        reports, resumed = ResumeStage(self._context, epoch, waiting, pins.refs, had, self._pacing).run()
+        self._spent(reports, time.perf_counter() - began)
+        reach("epoch.resumed")
+        kept = without(new, resumed)
+        needed = {number for p in kept for number in p.pins}
+        return _Later(
+            reports,
+            tuple(kept),
+            tuple(r for r in resumed if r.number in state.postponed),
+            tuple(pin for pin in pins.new if pin.number in needed),
+            tuple(sorted(sampled)),
+        )
+
+    def _close_windows(
+        self, progress: Iterable[StreamProgress], deltas: counts.Deltas, later: _Later
+    ) -> Delivered | None:
         """Rows of COUNT(*) queries, for the windows that close with this epoch."""
         state = self._context.state
         streams = {p.stream: advanced(state.streams[p.stream], self._planned, p) for p in progress}
-        _, rows = counts.settle(state, streams, deltas)
+        waiting = postponed.after(state.postponed, later.postponed, later.resumed, state.running)
+        _, rows = counts.settle(state, streams, deltas, waiting)
         name = f"e{self._planned.epoch:010d}-counts.segment"
         return count_rows.write(rows, state.running, SegmentWriter(self._closing, name))
 
 
-def _rows_by_query(delivered: Iterable[Delivered]) -> tuple[QueryRows, ...]:
-    total: dict[str, QueryRows] = {}
+def _rows_by_query(
+    delivered: Iterable[Delivered], seconds: Mapping[str, float], work: Mapping[str, int]
+) -> tuple[QueryRows, ...]:
+    total = {uid: QueryRows(uid, 0, 0) for uid in (*seconds, *work)}
     for part in delivered:
-        for uid, (rows, batches) in part.queries.items():
+        for uid, (rows, batches, size) in part.queries.items():
             known = total.get(uid, QueryRows(uid, 0, 0))
-            total[uid] = QueryRows(uid, known.rows + rows, known.batches + batches)
-    return tuple(total.values())
+            total[uid] = QueryRows(uid, known.rows + rows, known.batches + batches, known.bytes + size)
+    return tuple(q._replace(seconds=round(seconds.get(q.uid, 0.0), 6), work=work.get(q.uid, 0)) for q in total.values())

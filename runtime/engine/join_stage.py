@@ -7,8 +7,9 @@ the wanted outputs are made, and nothing is delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from runtime.buckets.refs import OutputKey
 from runtime.columns.querysets import bitset
@@ -17,21 +18,31 @@ from runtime.engine.stage_context import StageContext
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.operators.inputs import Directory
 from runtime.operators.join import InputBucket, JoinInputs, JoinReport, JoinShared, JoinTask, OutputBucket, run_join
+from runtime.operators.pace import UNLIMITED, Allowances
 
 Output = tuple[str, OutputKey]
 
 
+class LevelResult(NamedTuple):
+    """What the tasks of a level reported, and which buckets met at each of its joins."""
+
+    reports: list[JoinReport]
+    inputs: Mapping[str, JoinInputs]
+
+
 @dataclass(frozen=True)
 class JoinStage:
-    """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new."""
+    """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new. `allowances`:
+    of all its tasks together."""
 
     context: StageContext
     buckets: OpenBuckets
     epoch: int
     level: tuple[JoinSpec, ...]
     rebuild: frozenset[Output] | None = None
+    allowances: Allowances = UNLIMITED
 
-    def run(self, what: str) -> list[JoinReport]:
+    def run(self, what: str) -> LevelResult:
         """What was made is among the open buckets afterwards."""
         inputs: dict[str, JoinInputs] = {}
         outputs: list[Output] = []
@@ -46,7 +57,8 @@ class JoinStage:
                 inputs[join.name] = both
                 outputs += wanted
         if not inputs:
-            return []
+            return LevelResult([], {})
+        tasks = list(self._tasks(outputs))
         physical, exchange = self.context.physical, self.context.exchange
         shared = JoinShared(
             self._directory(),
@@ -57,12 +69,13 @@ class JoinStage:
             inputs,
             self.rebuild is None,
             exchange.segments,
+            self.allowances.per_task(len(tasks)),
             () if self.rebuild is None else self.context.floors(),
         )
-        reports = exchange.run(f"epoch {self.epoch}: {what}", run_join, shared, list(self._tasks(outputs)))
+        reports = exchange.run(f"epoch {self.epoch}: {what}", run_join, shared, tasks)
         for report in reports:
             self.buckets.add_joined(report.joined)
-        return reports
+        return LevelResult(reports, inputs)
 
     def _tasks(self, outputs: list[Output]) -> Iterator[JoinTask]:
         partitioning, depth = self.context.plan.partitioning, self.level[0].depth

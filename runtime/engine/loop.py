@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
-from optimizer.errors import InternalError, Unavailable
+from optimizer.errors import InternalError, InvalidRequest, Unavailable
 from optimizer.model.plan import Plan
-from runtime.api import EpochReport
+from runtime.api import EpochReport, SuspendQuery
 from runtime.connectors.position import Position
+from runtime.control.budgets import can_go_on, over_budget
 from runtime.control.events import FOREVER, EpochPlanned, StreamProgress
 from runtime.control.expiry import expired, expiring
 from runtime.control.fold import advanced
+from runtime.control.killers import ReadName
 from runtime.control.state import State, StreamState
 from runtime.crashpoints import reach
 from runtime.durable.interface import remove_unlisted
@@ -29,14 +30,20 @@ from runtime.engine.compiled import CompiledPlans
 from runtime.engine.epoch_run import EpochResult, EpochRun
 from runtime.engine.parts import Parts
 from runtime.engine.pressure import Pressure
+from runtime.engine.quarantine import Investigation
 from runtime.engine.read_ahead import ReadAheads
-from runtime.engine.repair import ATTEMPTS, DAMAGE, repair
+from runtime.engine.repair import ATTEMPTS, DAMAGE, lost_postponed, repair
 from runtime.engine.source_stage import SourceStage
 from runtime.engine.stage_context import StageContext
+from runtime.execution.physical import Physical
+from runtime.operators.ahead import clock_reason
 from runtime.operators.source import SourceReport
 from runtime.results.segment import SegmentFolder
 
 logger = logging.getLogger("ajoin.engine")
+
+ROUNDS = 3
+"""Reasons for which one epoch fails, one behind the other, that are looked for before the failure stands."""
 
 
 class EpochLoop:
@@ -56,28 +63,40 @@ class EpochLoop:
         return self._parts.coordinator.state
 
     def raise_watermark(self, stream: str, ts: int | None) -> None:
-        """Explicit watermark, effective when the next epoch ends; None: infinity."""
-        self._parts.coordinator.stream(stream)
+        """Explicit watermark, effective when the next epoch ends; None: infinity, nothing more will come.
+
+        One beyond the stream's bound on event times is refused like a tuple.
+        """
+        schema = self._parts.coordinator.stream(stream).schema
+        if ts is not None and schema.max_ahead_ms is not None:
+            until = self._parts.clock() + schema.max_ahead_ms
+            if ts > until:
+                raise InvalidRequest(clock_reason(schema, until, ts, "watermark"), reason="WATERMARK_AHEAD")
         mark = FOREVER if ts is None else ts
         self._raised[stream] = max(mark, self._raised.get(stream, mark))
 
+    def forget_raised(self, stream: str) -> None:
+        """The stream was moved back: what was to be raised no longer is."""
+        self._raised.pop(stream, None)
+
     def has_input(self) -> bool:
-        """Would an epoch now have something to read, or a watermark to raise?"""
+        """Would an epoch now have something to read, a watermark to raise, or postponed work to do?"""
         s = self._state
-        if s.planned is not None or self._raised:
+        if s.planned is not None or self._raised or can_go_on(s):
             return True
         ends = self._parts.sources.latest(s.streams, self._parts.clock())
         return any(ends[name] != st.position for name, st in s.streams.items())
 
     def run_epoch(self) -> EpochReport:
         """One micro-batch over all streams: planned on disk, run, committed on disk, then cleaned up."""
-        s, now = self._state, self._parts.clock()
+        s, now, decide = self._state, self._parts.clock(), self._parts.coordinator.decide_epoch
         if s.planned is not None:
             return self.run_planned(s.planned)
-        positions = {name: st.position for name, st in s.streams.items()}
-        ahead = self._ahead.take(s.epoch + 1, s.plan.version, positions)
-        ends = self._choose(s.epoch + 1, s.streams, now) if ahead is None else ahead.ends
-        planned = self._parts.coordinator.decide_epoch(ends, self._raised, now)
+        ahead = self._ahead.take(s.epoch + 1, s.plan.version, s.streams)
+        if ahead is None:
+            planned = decide(self._choose(s.epoch + 1, s.streams, now), self._raised, now)
+        else:
+            planned = decide(ahead.ends, self._raised, ahead.at_ms)
         self._parts.journal.record(planned)
         reach("epoch.planned")
         self._raised = {}
@@ -105,6 +124,7 @@ class EpochLoop:
         gauges = self.pressure.committed(event.epoch, began, committed)
         self._parts.planner.observe(plan, queries, result.sources, result.joins, time.monotonic(), committed - began)
         self._drop(unneeded)
+        self._enforce_budgets()
         self._parts.sources.trim(self._state)
         reach("epoch.cleaned")
         self._parts.deliveries.announce(self._state)  # before results expire: with InStep, sinks take them now
@@ -143,30 +163,51 @@ class EpochLoop:
         raise AssertionError("unreachable")
 
     def _without_culprits(self, planned: EpochPlanned, failure: Exception) -> tuple[EpochResult, tuple[str, ...]]:
-        """The epoch without the queries that keep it from ending, which are suspended; or the failure, if it is not
-        theirs (runtime.control.quarantine)."""
-        logger.error("epoch %d failed, looking for the reason: %s", planned.epoch, failure, exc_info=failure)
+        """The epoch without the queries and tuples that keep it from ending; or the failure, if it is not theirs. There
+        can be several reasons, one behind the other (runtime.engine.quarantine)."""
         self._ahead.discard()
-        run = partial(self._probe, planned)
-        decision = quarantine.decide(self._parts.coordinator, failure, run, self._parts.clock())
-        if decision is None:
-            raise failure
-        if decision.event is not None:
-            self._parts.journal.record(decision.event)
-            reach("apply.recorded")
-            self._parts.planner.memory = decision.memory
-        result, unneeded = self._run_and_commit(planned, None)
-        self._ahead.discard()  # what it reads for the next epoch is not listed yet
-        remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # what probes have written
-        self._parts.results.keep_only(self._state.segment_files)
-        return result, unneeded
+        for _ in range(ROUNDS):
+            logger.error("epoch %d failed, looking for the reason: %s", planned.epoch, failure, exc_info=failure)
+            planned = self._record_reason(planned, failure)
+            try:
+                result, unneeded = self._run_and_commit(planned, None)
+            except Exception as again:
+                if not quarantine.may_be_a_query(again):
+                    raise
+                failure = again
+                continue
+            self._ahead.discard()  # what it reads for the next epoch is not listed yet
+            remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # what probes have written
+            self._parts.results.keep_only(self._state.segment_files)
+            return result, unneeded
+        raise failure
 
-    def _probe(self, planned: EpochPlanned, state: State) -> None:
+    def _record_reason(self, planned: EpochPlanned, failure: Exception) -> EpochPlanned:
+        """What is planned without the reason of the failure, which is in the log now; or the failure."""
+        parts, context = self._parts, self._context(self._state, self._state.plan, self._compiled)
+        reads = [ReadName(stream, number) for stream, number, _ in SourceStage.of(context, planned).reads()]
+        if not quarantine.workers_run(parts.exchange, planned.epoch):
+            raise failure
+        search = Investigation(parts.coordinator, planned, reads, failure, self._probe, parts.clock())
+        verdict = search.verdict()
+        if verdict is None:
+            raise failure
+        if verdict.suspension is not None and verdict.suspension.event is not None:
+            parts.journal.record(verdict.suspension.event)
+            reach("apply.recorded")
+            parts.planner.memory = verdict.suspension.memory
+        if verdict.skipped is not None:
+            parts.journal.record(verdict.skipped)
+        now = self._state.planned
+        assert now is not None, "what failed is still planned"
+        return now
+
+    def _probe(self, state: State, planned: EpochPlanned) -> list[SourceReport]:
         """The epoch over a state that may never be. What it compiles must not be taken for a real plan version."""
         compiled = CompiledPlans(self._parts.sharing)
         context = replace(self._context(state, state.plan, compiled), instance=f"probe-{uuid.uuid4().hex}")
         before = compiled.of(state.executed, state)
-        EpochRun(context, planned, before, self._closing, None, lambda progress, next_source: None).run()
+        return self._epoch_run(context, planned, before, None, lambda progress, next_source: None).run().sources
 
     def _run(self, planned: EpochPlanned, ahead: list[SourceReport] | None) -> EpochResult:
         context = self._context(self._state, self._state.plan, self._compiled)
@@ -175,10 +216,38 @@ class EpochLoop:
             self._look_ahead(context, planned, progress, next_source)
 
         before = self._compiled.of(self._state.executed, self._state)
-        return EpochRun(context, planned, before, self._closing, ahead, sources_done).run()
+        return self._epoch_run(context, planned, before, ahead, sources_done).run()
+
+    def _epoch_run(
+        self,
+        context: StageContext,
+        planned: EpochPlanned,
+        before: Physical,
+        ahead: list[SourceReport] | None,
+        sources_done: Callable[[tuple[StreamProgress, ...], int], None],
+    ) -> EpochRun:
+        pacing = self._parts.config.pacing
+        return EpochRun(context, planned, before, self._closing, ahead, sources_done, pacing)
+
+    def _enforce_budgets(self) -> None:
+        """Queries that are over their budgets are suspended, from the next epoch on."""
+        over = over_budget(self._state, self._parts.config.pacing)
+        self._suspend([SuspendQuery(id, reason) for id, reason in over])
+
+    def _suspend(self, queries: Sequence[SuspendQuery]) -> None:
+        if not queries:
+            return
+        for query in queries:
+            logger.warning("query %s is suspended: %s", query.id, query.reason)
+        decision = self._parts.coordinator.decide_batch(queries, self._parts.clock())
+        assert decision.event is not None, "a running query can be suspended"
+        self._parts.journal.record(decision.event)
+        reach("apply.recorded")
+        self._parts.planner.memory = decision.memory
 
     def _repair(self, planned: EpochPlanned) -> None:
         self._ahead.discard()  # it writes under ids that the repair hands out
+        self._suspend(lost_postponed(self._parts.exchange, self._state))
         repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch)
         if repaired is not None:
             self._drop(self._parts.journal.record(repaired))
@@ -199,9 +268,10 @@ class EpochLoop:
         if parts.exchange.cores <= 1:
             return
         streams = {p.stream: advanced(s.streams[p.stream], planned, p) for p in progress}
-        ends = self._choose(planned.epoch + 1, streams, parts.clock())
+        now = parts.clock()
+        ends = self._choose(planned.epoch + 1, streams, now)
         if any(ends[name] != st.position for name, st in streams.items()):
-            self._ahead.start(SourceStage(context, planned.epoch + 1, streams, ends, next_source))
+            self._ahead.start(SourceStage(context, planned.epoch + 1, now, streams, ends, next_source))
 
     # -- making room ----------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from runtime.api import (
     StreamInfo,
 )
 from runtime.buckets.refs import BucketRef
-from runtime.control.state import QueryRecord, State, query_watermark
+from runtime.control.state import QueryRecord, State, query_lag
 from runtime.engine.loop import EpochLoop
 from runtime.engine.opening import Recovery
 from runtime.engine.parts import Parts
@@ -86,6 +86,16 @@ class EngineReads:
     def queries(self) -> list[QueryInfo]:
         state = self.state
         return [self.query_info(state, r) for r in state.queries.values()]
+
+    def queries_behind(self) -> list[QueryInfo]:
+        """Those of which work was put off."""
+        state = self.state
+        return [self.query_info(state, state.queries[uid]) for uid in sorted(state.epochs_behind)]
+
+    def queries_with_gaps(self) -> list[QueryInfo]:
+        """Those of which rows were left out in windows that are still open."""
+        state = self.state
+        return [self.query_info(state, r) for r in state.queries.values() if r.running and has_open_gap(state, r)]
 
     def query(self, id: str, uid: str | None = None) -> QueryInfo:
         """The latest query of that id, or the one with that uid."""
@@ -153,7 +163,7 @@ class EngineReads:
         What it wants to remember is thrown away, so nothing changes.
         """
         s, planner = self.state, self._parts.planner
-        proposal = planner.optimize(s.plan, s.running, mode, planner.memory, force=False)
+        proposal = planner.optimize(s.plan, s.running, mode, planner.memory, s.epochs_behind, force=False)
         names = {uid: r.query.id for uid, r in s.queries.items()}
         log = changelog.diff(s.plan, proposal.candidate)
         savings = self._parts.coordinator.savings(proposal.candidate, s.running)
@@ -174,10 +184,11 @@ class EngineReads:
         """
         state, uid = self.state, None
         plan, queries = state.plan, dict(state.running)
+        apart = self._parts.planner.apart(plan, state.epochs_behind)
         if candidate is not None:
             rq = RunningQuery("candidate#0", "candidate", candidate, None)
             uid, queries = rq.uid, queries | {rq.uid: rq}
-            plan = create_delete(plan, [rq], ())
+            plan = create_delete(plan, [rq], (), apart)
         elif id is not None:
             uid = self._parts.coordinator.record(id).query.uid
         figures = self._parts.planner.estimate(plan, queries)
@@ -186,10 +197,11 @@ class EngineReads:
             plan = replace(plan, version=0)
             looked = ((u, rq if u == "candidate#0" else shown(rq)) for u, rq in queries.items())
             queries = {u: rq for u, rq in looked if rq is not None}
+        expected = figures.combinations
         if uid is None:
-            return explain_plan(plan, queries, format, observed=observed, estimated=figures.combinations)
+            return explain_plan(plan, queries, format, observed=observed, estimated=expected, apart=apart)
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None
-        return explain_query(plan, queries, uid, format, observed=observed, estimated=figures.combinations, cost=cost)
+        return explain_query(plan, queries, uid, format, observed=observed, estimated=expected, cost=cost, apart=apart)
 
     def status(self) -> PlatformStatus:
         s = self.state
@@ -225,6 +237,7 @@ class EngineReads:
 
     def query_info(self, state: State, r: QueryRecord) -> QueryInfo:
         rq = r.query
+        watermark = state.watermark(rq) if r.running else r.active_until
         return QueryInfo(
             rq.id,
             rq.uid,
@@ -232,7 +245,7 @@ class EngineReads:
             r.state,
             rq.active_from,
             r.active_until,
-            query_watermark(state.streams, rq) if r.running else r.active_until,
+            watermark,
             r.rows,
             r.version,
             r.epoch,
@@ -242,7 +255,20 @@ class EngineReads:
             r.at_ms,
             deliveries=self._parts.deliveries.of(rq.uid, len(r.sinks)),
             suspended="" if r.suspended is None else r.suspended.reason,
+            lag_ms=query_lag(state.streams, rq, watermark) if r.running else None,
+            epochs_behind=state.epochs_behind.get(rq.uid, 0),
+            budget=r.budget,
+            usage=r.usage,
+            incomplete=r.incomplete,
         )
+
+
+def has_open_gap(state: State, record: QueryRecord) -> bool:
+    gap = record.incomplete
+    if gap is None:
+        return False
+    mark = state.watermark(record.query)
+    return gap.until is None or mark is None or record.query.query.window.end(gap.until) > mark
 
 
 def cursor_expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:

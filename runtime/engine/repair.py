@@ -6,14 +6,15 @@ epoch once more:
 
 1. Every open bucket file is verified on the driver, so all damage is found and named at once. The store is asked to
    fetch a damaged file again (from the durable tier, if there is one).
-2. A source bucket that is still damaged is read again: its `Origin` has the offsets, the number of the read and the
-   time from which tuples were accepted, and reads are pure, so the same tuples come and the same ones are late. They
-   are tagged for the plan that the last epoch ran with, but only for queries that were there in the bucket's epoch and
-   still run; floors are today's, and what lies below them is in dead windows only. The source must bring exactly
-   as many tuples with the same event times as then, else it does not have them any more. What was counted then
-   (tuples, late ones, dead letters, COUNT(*)) stands in the log and is not counted again.
+2. A source bucket that is still damaged is read again: its `Origin` has the offsets, the number of the read, and what
+   decided which tuples were too late or too far ahead, and reads are pure, so the same tuples come and the same ones
+   are dropped. They are tagged for the plan that the last epoch ran with, but only for queries that were there in the
+   bucket's epoch and still run; floors are today's, and what lies below them is in dead windows only. The source must
+   bring exactly as many tuples with the same event times as then, else it does not have them any more. What was counted
+   then (tuples, late ones, dead letters, COUNT(*)) stands in the log and is not counted again.
 3. Joined buckets refer to items of source buckets by number, and those may have changed. So all joined buckets are
-   made anew, as for a reordered join: from the open source buckets, delivering nothing.
+   made anew, as for a reordered join: from the open source buckets, delivering nothing. Postponed work that refers to
+   a lost file cannot be done any more: its query is suspended.
 4. New files have new ids; one `BucketsRepaired` in the log replaces the old ones. A crash before that leaves the old
    state and some debris; a crash after it leaves a whole state.
 
@@ -30,12 +31,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from optimizer.errors import InternalError, Unavailable
-from optimizer.model.plan import Plan
+from optimizer.model.plan import Plan, id_of
+from runtime.api import SuspendQuery
 from runtime.buckets.refs import SourceRef
 from runtime.columns.querysets import bitset
 from runtime.connectors.base import Read
 from runtime.connectors.position import Position
 from runtime.control.events import BucketsRepaired, ReplacedBucket
+from runtime.control.postponed import pinned_files
 from runtime.control.state import State
 from runtime.engine.open_buckets import OpenBuckets, source_id
 from runtime.engine.rebuild_stage import RebuildStage
@@ -80,6 +83,18 @@ def repair(context: StageContext, epoch: int) -> BucketsRepaired | None:
         stale=stale,
         joined=joined,
     )
+
+
+def lost_postponed(exchange: Exchange, state: State) -> list[SuspendQuery]:
+    """Queries whose postponed work refers to files that are lost. Its places are positions in exactly these files, so
+    reading the tuples again would not help; which windows are complete is known all the same."""
+    if not state.pins:
+        return []
+    wrong = _damaged_files(exchange, set(pinned_files(state.pins.values())))
+    lost = {n for n, ref in state.pins.items() if ref.files & wrong}
+    uids = {p.uid for p in state.postponed.values() if lost & set(p.pins) and p.uid in state.running}
+    reason = "a bucket that its postponed rows were to be made of is damaged"
+    return [SuspendQuery(id_of(uid), reason) for uid in sorted(uids)]
 
 
 def _damaged_files(exchange: Exchange, names: set[str]) -> set[str]:

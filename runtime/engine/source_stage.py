@@ -1,20 +1,20 @@
 """The source stage as a value: what to read, under which plan, into which buckets; so that it can run ahead.
 
-Everything the stage needs is fixed before it starts: offset ranges, plan version, the watermark that decides
-lateness, bucket ids. Hence the source stage of epoch e+1 can run while epoch e still joins (pipeline parallelism): it
-needs nothing from the joins of epoch e. If the plan changes before epoch e+1 begins, what ran ahead is thrown away
-and read again.
+Everything the stage needs is fixed before it starts: offset ranges, plan version, the watermark that decides lateness,
+the clock that decides what is too far ahead, bucket ids. Hence the source stage of epoch e+1 can run while epoch e
+still joins (pipeline parallelism): it needs nothing from the joins of epoch e. If the plan changes before epoch e+1
+begins, what ran ahead is thrown away and read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.buckets.refs import Origin
 from runtime.connectors.base import Read
 from runtime.connectors.position import Position
-from runtime.control.events import StreamProgress
+from runtime.control.events import EpochPlanned, SkippedTuples, StreamProgress
 from runtime.control.state import StreamState
 from runtime.engine.open_buckets import source_id
 from runtime.engine.stage_context import StageContext
@@ -23,27 +23,47 @@ from runtime.operators.source import SourceReport, SourceShared, SourceTask, run
 
 @dataclass(frozen=True)
 class SourceStage:
-    """`streams`: where the streams stand. `ends`: up to where each is read. `first`: number of the first bucket."""
+    """`at_ms`: the epoch's wall-clock time. `streams`: where the streams stand. `ends`: up to where each is read.
+    `first`: number of the first bucket. `skipped`: tuples that are to be left out."""
 
     context: StageContext
     epoch: int
+    at_ms: int
     streams: Mapping[str, StreamState]
     ends: Mapping[str, Position]
     first: int
+    skipped: Sequence[SkippedTuples] = ()
+
+    @staticmethod
+    def of(context: StageContext, planned: EpochPlanned) -> SourceStage:
+        """Of the planned epoch, over the state as it is."""
+        s = context.state
+        return SourceStage(
+            context, planned.epoch, planned.at_ms, s.streams, dict(planned.ends), s.next_source, planned.skipped
+        )
 
     def run(self) -> list[SourceReport]:
         return run_source_tasks(self.context, self.epoch, "source", self.tasks(), run_source)
 
     def tasks(self) -> list[SourceTask]:
         tasks: list[SourceTask] = []
-        for stream, end in sorted(self.ends.items()):
+        for stream, number, read in self.reads():
             st = self.streams[stream]
-            if end != st.position:
-                reads = self.context.sources[stream].reads(st.position.offset, end.offset)
-                for number, read in enumerate(reads):
-                    origin = Origin(st.position, end, number, st.accept_from)
-                    tasks += self._of_read(stream, self.context.exchange.carry(read), origin, len(tasks))
+            skipped = tuple(skip.what for skip in self.skipped if (skip.stream, skip.read) == (stream, number))
+            origin = Origin(
+                st.position, self.ends[stream], number, st.accept_from, ahead=st.ahead(self.at_ms), skipped=skipped
+            )
+            whole = any(skip.end is None for skip in skipped)
+            tasks += self._of_read(stream, read if whole else self.context.exchange.carry(read), origin, len(tasks))
         return tasks
+
+    def reads(self) -> Iterator[tuple[str, int, Read]]:
+        """What is read: stream, number within the stream's range, and the read."""
+        for stream, end in sorted(self.ends.items()):
+            at = self.streams[stream].position
+            if end != at:
+                for number, read in enumerate(self.context.sources[stream].reads(at.offset, end.offset)):
+                    yield stream, number, read
 
     def _of_read(self, stream: str, read: Read, origin: Origin, number: int) -> list[SourceTask]:
         """One task; if every group has buckets of its own, one per group, of which the first counts what was read."""
@@ -97,6 +117,7 @@ def progress_of(streams: Iterable[str], reports: Sequence[SourceReport]) -> tupl
                 late=sum(r.late for r in mine),
                 dead=sum(r.dead for r in mine),
                 max_time=max((r.max_time for r in mine if r.max_time is not None), default=None),
+                jumped=sum(r.jumped for r in mine),
             )
         )
     return tuple(progress)

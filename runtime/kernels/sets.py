@@ -95,3 +95,18 @@ def members(sets: U64, starts: npt.NDArray[np.int64], total: int) -> npt.NDArray
                 at[slot] += 1
                 rest ^= lowest
     return out
+
+
+@nb.njit(cache=True, nogil=True)
+def sum_members(sets: U64, weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The weights of the rows that have each slot, added up."""
+    n, words = sets.shape
+    sums = np.zeros(64 * words, np.float64)
+    for i in range(n):
+        for w in range(words):
+            rest = sets[i, w]
+            while rest != 0:
+                lowest = rest & (~rest + np.uint64(1))
+                sums[64 * w + _BIT[np.int64((lowest * _FACTOR) >> np.uint64(58))]] += weights[i]
+                rest ^= lowest
+    return sums

@@ -27,6 +27,7 @@ def warm_up() -> None:
     expand.pairs(l, items, 0, 2, r, items, pair_sets, 4)
     counts = query_sets.count_members(sets)
     query_sets.members(sets, np.cumsum(counts) - counts, int(counts.sum()))
+    query_sets.sum_members(sets, np.ones(2))
     for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
         for fixed in (False, True):  # a file's column cannot be written, which makes it another kind of array
             values = np.zeros(2, kind)

@@ -37,7 +37,7 @@ from runtime.log.snapshots import (
 
 logger = logging.getLogger("ajoin.log")
 
-FORMAT = 4
+FORMAT = 5
 
 
 class LogContents(NamedTuple):

@@ -10,7 +10,8 @@ k ways, the left side's positions are dealt out in k pieces and the right side i
 over union.
 
 Matches go two ways: into joined buckets for the joins above (joined_output.py; lists stay closed where they can), and
-to the sink for queries that end here.
+to the sink for queries that end here, as far as their allowances reach (pace.py). A task of a later epoch that goes on
+where one was stopped starts at a given place; meetings of two buckets are numbered for that.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from runtime.buckets.refs import JoinedRef, OutputKey
-from runtime.columns.querysets import bitset
+from runtime.columns.querysets import Words
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import Items
@@ -33,6 +34,7 @@ from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.inputs import Directory
 from runtime.operators.joined_output import JoinedOutput
 from runtime.operators.matches import Match, Side
+from runtime.operators.pace import BEGINNING, UNLIMITED, Allowances, Pace, Place, Rest
 from runtime.operators.sink import Sinks
 from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
 from runtime.windows.registry import JoinWindows
@@ -71,6 +73,8 @@ class JoinShared:
     inputs: Mapping[str, JoinInputs]
     emit: bool
     segments: SegmentTarget
+    allowances: Allowances
+    """Of each task."""
     floors: tuple[Floor, ...] = ()
     """When state is rebuilt: combinations before a query's floor are in closed windows only, and the buckets some of
     them refer to are gone."""
@@ -93,6 +97,10 @@ class JoinTask:
     end_hash: int
     segment: str
     buckets: tuple[OutputBucket, ...]
+    start: Place = BEGINNING
+
+    def rest(self, place: Place) -> Rest:
+        return Rest(self.first_hash, self.end_hash, self.way, self.ways, *place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,10 @@ class JoinReport:
     """Combinations found per join (closed lists count with the number of their items)."""
     counts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """COUNT(*) queries: combinations found per query and start of window."""
+    rests: Mapping[str, Rest] = field(default_factory=dict)
+    """Per query (uid) that was stopped, where."""
+    work: Mapping[str, int] = field(default_factory=dict)
+    """Per query (uid), if it is measured: rows that were counted before they were made (pace.py)."""
 
 
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
@@ -115,6 +127,8 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     sink_seconds = 0.0
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}
+    rests: dict[str, Rest] = {}
+    work: dict[str, int] = {}
     joins = shared.joins.value
     for spec in (joins[name] for name in shared.level):
         outputs = [
@@ -123,50 +137,63 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             if (spec.name, o.key) in ids
         ]
         sink = Sinks(shared.directory, joins, spec, writer, tally) if shared.emit and spec.sinks else None
+        pace = Pace(shared.directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
         total = 0
-        for match in _matches(shared, spec, task):
-            total += int(match.counts().sum())
+        for meeting, match in _matches(shared, spec, task, pace.users):
+            combinations = match.counts()
+            total += int(combinations.sum())
             for output in outputs:
                 output.add(match)
             if sink is not None:
                 at = time.perf_counter()
-                sink.add(match)
+                for part in pace.admit(meeting, match, combinations):
+                    sink.add(part)
                 sink_seconds += time.perf_counter() - at
         if sink is not None:
             at = time.perf_counter()
             sink.flush()
             sink_seconds += time.perf_counter() - at
         matches[spec.name] = total
+        rests |= {uid: task.rest(place) for uid, place in pace.rests.items()}
+        work |= pace.work
         refs += [ref for output in outputs if (ref := output.finish()) is not None]
     delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    return JoinReport(task.partition, tuple(refs), delivered, seconds, sink_seconds, matches, tally.counts)
+    return JoinReport(task.partition, tuple(refs), delivered, seconds, sink_seconds, matches, tally.counts, rests, work)
 
 
-def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[Match]:
-    users = bitset(spec.users, spec.words)
+def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -> Iterator[tuple[int, Match]]:
+    """With the number of the meeting of two buckets each is from. `users` may lose members between two matches: those
+    are not looked for any more."""
     windows = JoinWindows(spec.shapes, spec.words)
+    meeting = -1
     for l, partners in _meetings(shared, spec, task):
-        share = _deal(l, task)
-        if share.first >= share.end:
-            continue
-        entries = l.index.entries(share.first, share.end)
         for r in partners:
+            meeting += 1
+            if meeting < task.start.meeting:
+                continue
             if windows.apart(min(l.max_lo, r.max_lo), max(l.min_hi, r.min_hi)):
                 continue  # even the closest slices of the two buckets share no window
             words = min(l.items.query_sets.shape[1], r.items.query_sets.shape[1], spec.words)
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
-                if not len(le):
-                    continue
-                lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
-                apply_floors(shared.floors, spec.group, sets, lo)
-                match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
-                alive_match = match.only(users) if shared.floors else match
-                if alive_match is not None:
-                    yield alive_match
+            for share in _shares(l, task, meeting):
+                entries = l.index.entries(share.first, share.end)
+                for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
+                    if not len(le):
+                        continue
+                    lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
+                    apply_floors(shared.floors, spec.group, sets, lo)
+                    match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
+                    if share.partner:
+                        match = match.with_partners(share.partner, int(r.index.offsets[-1]))
+                    alive_match = match.only(users) if shared.floors else match
+                    if alive_match is not None:
+                        yield meeting, alive_match
+                    alive &= users[:words]  # the rest of this meeting is looked through without them
+                    if not alive.any():
+                        break
 
 
 def _most_pairs(words: int) -> int:
@@ -216,24 +243,31 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, task: Joi
 
 
 class _Share(NamedTuple):
-    """Of a partition that several tasks work on: left positions [l_from, l_to) and the entries that touch them."""
+    """Left positions [l_from, l_to) of a meeting and the entries [first, end) that touch them, with right positions
+    from `partner` on."""
 
     l_from: int
     l_to: int
     first: int
     end: int
+    partner: int = 0
 
 
-def _deal(side: Side, task: JoinTask) -> _Share:
-    """This task's share of the left side."""
+def _shares(side: Side, task: JoinTask, meeting: int) -> Iterator[_Share]:
+    """What is this task's of the left side: all of it, its part if several tasks work on the partition, or what is
+    left of that from where it starts."""
     offsets, entries = side.index.offsets, side.entries
     begin, stop = int(offsets[entries.first]), int(offsets[entries.end])
-    if task.ways == 1:
-        return _Share(begin, stop, entries.first, entries.end)
+    start = task.start if meeting == task.start.meeting else BEGINNING
+    if task.ways == 1 and start.position <= begin and not start.partner:
+        yield _Share(begin, stop, entries.first, entries.end)
+        return
     span = stop - begin
     l_from, l_to = begin + span * task.way // task.ways, begin + span * (task.way + 1) // task.ways
-    if l_from >= l_to:
-        return _Share(l_from, l_to, 0, 0)
-    first = int(np.searchsorted(offsets, l_from, "right")) - 1
-    end = int(np.searchsorted(offsets, l_to, "left"))
-    return _Share(l_from, l_to, max(first, entries.first), min(end, entries.end))
+    l_from = max(l_from, start.position)
+    pieces = [(l_from, l_from + 1, start.partner), (l_from + 1, l_to, 0)] if start.partner else [(l_from, l_to, 0)]
+    for a, b, partner in pieces:
+        if a < b:
+            first = max(int(np.searchsorted(offsets, a, "right")) - 1, entries.first)
+            end = min(int(np.searchsorted(offsets, b, "left")), entries.end)
+            yield _Share(a, b, first, end, partner)

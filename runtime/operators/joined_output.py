@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
 from runtime.buckets.refs import JoinedRef
 from runtime.buckets.views import INDEX, JOINED_ARRAYS, Arrays, RowRefs, put_exposed, put_index
@@ -22,6 +23,12 @@ from runtime.operators.keys import key_hashes
 from runtime.operators.matches import Lists, Match, Side, laid_out, pieces
 
 Ints = npt.NDArray[Any]
+
+ITEM = 48
+"""Bytes of an item without its query set."""
+
+MOST_BYTES = 1 << 30
+"""Of items collected for one joined bucket: a join of joins that lays out its pairs (`flat`) could make any number."""
 
 
 class _Items(NamedTuple):
@@ -52,6 +59,7 @@ class JoinedOutput:
         self.flat = not (exposed <= set(spec.left.leaves) or exposed <= set(spec.right.leaves))
         self.carrier_left = self.flat or exposed <= set(spec.left.leaves)
         self._parts: list[_Items] = []
+        self._bytes = 0
 
     def add(self, match: Match) -> None:
         chosen = match.only(self.slots)
@@ -84,6 +92,13 @@ class JoinedOutput:
     ) -> None:
         n = len(p)
         if n:
+            self._bytes += n * (ITEM + 8 * self.spec.words)
+            if self._bytes > MOST_BYTES:
+                raise InternalError(
+                    f"join {self.spec.name} hands on more than {MOST_BYTES >> 20} MB at once in one task",
+                    reason="STAGE_FAILED",
+                    hint="select less before this join, or raise the number of partitions",
+                )
             self._parts.append(_Items(
                 np.full(n, carrier.bucket, np.int64), items, np.full(n, partner.bucket, np.int64),
                 lists.first.astype(np.int32), lists.end.astype(np.int32), match.lo[p], match.hi[p],

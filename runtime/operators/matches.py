@@ -72,6 +72,13 @@ class Match:
             self.l_entries[keep], self.r_entries[keep], sets[keep], self.lo[keep], self.hi[keep],
         )  # fmt: skip
 
+    def with_partners(self, first: int, end: int) -> Match:
+        """Of the right bucket only the items at positions [first, end) of the index take part."""
+        side = self.right
+        offsets = np.clip(side.index.offsets, first, end)
+        items = side.items._replace(offsets=offsets)
+        return replace(self, right=replace(side, index=replace(side.index, offsets=offsets), items=items))
+
     def carried_left(self, most: int = _END) -> Iterator[tuple[int, Carried]]:
         """The left items that take part, with the pair of entries each is in: about `most` at a time, with the number
         from which on the pairs are numbered."""

@@ -1,8 +1,11 @@
-"""The source operator: read, drop what is too late, tag with query sets, cut into slices, index, publish one bucket.
+"""The source operator: read, drop what is too late or too far ahead, tag with query sets, cut into slices, index,
+publish one bucket.
 
-Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left;
-every tuple ends up in exactly one of accepted, late, dead. A bucket holds only tuples that some query wants, and only
-columns that some query needs after selection.
+Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left and the
+clock the epoch was planned with; every tuple ends up in exactly one of accepted, late, dead. Tuples that were found to
+kill tasks (`Origin.skipped`) are dead letters, and nothing else of them is looked at; a whole read that was found to
+kill is not loaded and counts as one. A bucket holds only tuples that some query wants, and only columns that some query
+needs after selection.
 
 Cost per tuple: tagging (tagging.py), and one sort per index.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -24,16 +27,17 @@ from optimizer.model.plan import Leaf
 from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
-from runtime.buckets.refs import Origin, SourceRef, ViewRef
+from runtime.buckets.refs import Origin, Skip, SourceRef, ViewRef
 from runtime.buckets.views import Arrays, KeyedItems, put_column, put_times, put_view
 from runtime.columns.column import ColumnData, from_arrow
 from runtime.columns.querysets import Words
-from runtime.connectors.base import DeadLetter, Read
+from runtime.connectors.base import DeadLetter, Read, place_of
 from runtime.execution.physical import SourceSpec, ViewSpec
 from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import hash_order
 from runtime.kernels.fetch import fetch
 from runtime.kernels.sets import nonempty, take_rows
+from runtime.operators.ahead import too_far
 from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.keys import key_hashes
 from runtime.operators.tagging import query_sets
@@ -87,7 +91,8 @@ class Reread:
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """`origin.accept_from`: tuples with an earlier event time are dropped as late; None accepts everything."""
+    """`origin.accept_from`: tuples with an earlier event time are dropped as late; None accepts everything.
+    `origin.ahead`: which ones are dead letters because they are too far ahead."""
 
     stream: str
     bucket: int
@@ -102,6 +107,8 @@ class SourceTask:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
+    """`read`, `rows`: the number of the read, and how many rows it brought, before anything was left out."""
+
     stream: str
     tuples: int
     late: int
@@ -114,6 +121,10 @@ class SourceReport:
     """Query sets of up to SAMPLED accepted tuples per (leaf, group); the same tuples for every view."""
     distinct: Mapping[tuple[Leaf, tuple[str, ...]], int] = field(default_factory=dict)
     """Distinct keys per (leaf, key columns)."""
+    jumped: int = 0
+    """How many of the dead were refused for their jump."""
+    read: int = 0
+    rows: int = 0
 
 
 def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
@@ -123,13 +134,26 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         spec = _only(spec, {task.group})
     if task.reread is not None:
         spec = _only(spec, {allowed.group for allowed in task.reread.allowed})
+    place = place_of(task.read, f"read {task.origin.read}")
+    for skip in task.origin.skipped:
+        if skip.end is None:
+            whole = (DeadLetter(place, skip.reason, ""),) if task.counts else ()
+            seconds = time.perf_counter() - began
+            return SourceReport(task.stream, 0, 0, len(whole), whole, None, None, seconds, read=task.origin.read)
     loaded = task.read.load(spec.schema)
-    letters = list(loaded.dead)
-    times = from_arrow(loaded.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
+    given = _Given(loaded.table, task.origin.skipped)
+    letters = [*loaded.dead, *given.letters(place)]
+    times = from_arrow(given.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
     usable = times.mask & (times.values > -TIME_LIMIT) & (times.values < TIME_LIMIT)
-    dead = len(letters) + int((~usable).sum())
+    dead = len(loaded.dead) + given.skipped + int((~usable).sum())
     for row in np.flatnonzero(~usable)[:DEAD_KEPT]:
-        letters.append(_letter(loaded.table, int(row), spec.schema.time))
+        letters.append(given.letter(row, f"event time {spec.schema.time} is NULL or out of range"))
+    refused = too_far(spec.schema, task.origin.ahead, times.values, usable)
+    for row in (*refused.clock[:DEAD_KEPT], *refused.jump[:DEAD_KEPT]):
+        why = refused.reason(spec.schema, task.origin.ahead, int(times.values[row]))
+        letters.append(given.letter(row, why))
+    usable[refused.clock] = usable[refused.jump] = False
+    dead += len(refused.clock) + len(refused.jump)
     accept_from = task.origin.accept_from
     accepted = usable if accept_from is None else usable & (times.values >= accept_from)
     late = int(usable.sum() - accepted.sum())
@@ -146,10 +170,10 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     samples: dict[tuple[Leaf, int], Words] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], int] = {}
     if len(rows) and spec.views:
-        table = loaded.table if len(rows) == len(times) else loaded.table.take(pa.array(rows))
+        table = given.table if len(rows) == len(times) else given.table.take(pa.array(rows))
         bucket = _Builder(shared, replace(task, origin=origin), spec, table, event_times).build(samples, distinct)
     if not task.counts:
-        return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began)
+        return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began, read=task.origin.read)
     return SourceReport(
         task.stream,
         len(rows),
@@ -161,6 +185,9 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         time.perf_counter() - began,
         samples,
         distinct,
+        len(refused.jump),
+        task.origin.read,
+        loaded.table.num_rows,
     )
 
 
@@ -168,11 +195,41 @@ def _only(spec: SourceSpec, groups: set[int]) -> SourceSpec:
     return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group in groups))
 
 
-def _letter(table: pa.Table, row: int, time_column: str) -> DeadLetter:
+class _Given:
+    """What a read brings without the rows that are skipped: `numbers[i]` is the number of row i of `table` before."""
+
+    def __init__(self, table: pa.Table, skipped: Sequence[Skip]) -> None:
+        self._all, self._skips = table, skipped
+        left = np.ones(table.num_rows, bool)
+        for skip in skipped:
+            left[skip.first : skip.end] = False
+        self.numbers = np.flatnonzero(left)
+        self.skipped = table.num_rows - len(self.numbers)
+        self.table = table.take(pa.array(self.numbers)) if self.skipped else table
+
+    def letter(self, row: int, reason: str) -> DeadLetter:
+        """For a row that was not skipped."""
+        number = int(self.numbers[row])
+        return DeadLetter(f"tuple {number}", reason, _row_text(self._all, number))
+
+    def letters(self, place: str) -> Iterator[DeadLetter]:
+        for skip in self._skips:
+            for row in range(skip.first, min(skip.end or 0, self._all.num_rows, skip.first + DEAD_KEPT)):
+                yield DeadLetter(f"{place} tuple {row}", skip.reason, _shown(self._all, row))
+
+
+def _shown(table: pa.Table, row: int) -> str:
+    try:
+        return _row_text(table, row)
+    except Exception:  # what kills a task may not be text at all
+        return "<cannot be shown>"
+
+
+def _row_text(table: pa.Table, row: int) -> str:
     one = table.slice(row, 1)
     plain = {f.name: one[f.name].cast(pa.int64()) if pa.types.is_timestamp(f.type) else one[f.name] for f in one.schema}
     text = json.dumps({name: column[0].as_py() for name, column in plain.items()}, ensure_ascii=False)
-    return DeadLetter(f"tuple {row}", f"event time {time_column} is NULL or out of range", text[:200])
+    return text[:200]
 
 
 class _Builder:

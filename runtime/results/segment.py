@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -60,10 +60,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A segment, and per query how many rows are in it, in how many streams."""
+    """A segment, and what is in it per query."""
 
     segment: Segment
-    queries: Mapping[str, tuple[int, int]]
+    queries: Mapping[str, Contents]
+
+
+class Contents(NamedTuple):
+    """Of one query in a segment: rows, in so many streams, of so many bytes."""
+
+    rows: int
+    streams: int
+    bytes: int
 
 
 class SegmentIndex:
@@ -78,9 +86,12 @@ class SegmentIndex:
     def of(self, uid: str) -> Sequence[SegmentEntry]:
         return self._by_query.get(uid, ())
 
-    def queries(self) -> dict[str, tuple[int, int]]:
+    def queries(self) -> dict[str, Contents]:
         """As in `Delivered`."""
-        return {uid: (sum(e.rows for e in mine), len(mine)) for uid, mine in self._by_query.items()}
+        return {
+            uid: Contents(sum(e.rows for e in mine), len(mine), sum(e.length for e in mine))
+            for uid, mine in self._by_query.items()
+        }
 
     def __iter__(self) -> Iterator[SegmentEntry]:
         return iter(self.entries)

@@ -19,11 +19,13 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
+from runtime.machine.watch import run_within, worker_share
 from runtime.spark.broadcast import BroadcastBytes, enclosed
 from runtime.spark.gateway import gateway
 
@@ -50,10 +52,14 @@ PROTECTED = {
 
 
 class SparkExecutor:
-    """Owns a Spark context. Start one per process with `start`."""
+    """Owns a Spark context. Start one per process with `start`. `worker_memory`: bytes that a Python worker may take;
+    0: its share of the machine it runs on."""
 
-    def __init__(self, context: Any, stage_timeout: float = 0.0) -> None:
+    def __init__(self, context: Any, stage_timeout: float = 0.0, worker_memory: int = 0) -> None:
         self.context, self._stage_timeout = context, stage_timeout
+        local = str(context.master).startswith("local")
+        cores = int(context.defaultParallelism if local else context.getConf().get("spark.executor.cores", "0"))
+        self._memory = _Memory(worker_memory, cores)
 
     @property
     def cores(self) -> int:
@@ -69,6 +75,7 @@ class SparkExecutor:
         ui: bool = False,
         options: dict[str, str] | None = None,
         stage_timeout: float = 0.0,
+        worker_memory: int = 0,
     ) -> SparkExecutor:
         """Takes some seconds. Without `verbose`, Spark's messages go to a file in `local_dir`."""
         if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
@@ -97,7 +104,7 @@ class SparkExecutor:
                 f"Spark did not start on {master}: {e}\n{said}".rstrip(), reason="SPARK_START_FAILED"
             ) from e
         context.setLogLevel("INFO" if verbose else "ERROR")
-        executor = cls(context, stage_timeout)
+        executor = cls(context, stage_timeout, worker_memory)
         # Workers are forked and kernels loaded before the first epoch needs them.
         executor.run("warm up", operator.is_not, None, list(range(executor.cores)))
         return executor
@@ -115,7 +122,9 @@ class SparkExecutor:
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
         try:
             with watchdog:
-                answers = context.parallelize(dealt, slices).mapPartitions(_Runner(payload)).collect()
+                answers = (
+                    context.parallelize(dealt, slices).mapPartitions(_Runner(payload, name, self._memory)).collect()
+                )
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED", hint=_advice(str(e))) from e
@@ -157,22 +166,41 @@ class _Watchdog:
             self._timer.cancel()
 
 
+class _Memory(NamedTuple):
+    """What a worker may take: so many bytes, or its share beside as many workers as there are `cores` (0: as many as
+    the machine has)."""
+
+    bytes: int
+    cores: int
+
+    @property
+    def limit(self) -> int:
+        """Asked where the worker runs."""
+        return self.bytes or worker_share(self.cores or os.cpu_count() or 1)
+
+
 class _Runner:
     """What a Spark task executes: a module-level class, so that it travels by name and not by value."""
 
-    def __init__(self, payload: bytes) -> None:
-        self.payload = payload
+    def __init__(self, payload: bytes, name: str, memory: _Memory) -> None:
+        self.payload, self.name, self.memory = payload, name, memory
 
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         stage, shared = pickle.loads(self.payload)
+        limit = self.memory.limit
         for piece in pieces:
             try:
-                outcome: Any = [stage(shared, task) for task in pickle.loads(piece)]
+                work = partial(_run_all, stage, shared, piece)
+                outcome: Any = run_within(limit, f"a task of {self.name}", work)
             except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
                 outcome = as_outage(e)
                 if outcome is None:
                     raise
             yield pickle.dumps(outcome)
+
+
+def _run_all(stage: Callable[[S, T], R], shared: S, tasks: bytes) -> list[R]:
+    return [stage(shared, task) for task in pickle.loads(tasks)]
 
 
 def _repeating(master: str) -> str:
@@ -222,8 +250,14 @@ def _advice(said: str) -> str:
     return ""
 
 
+_LOST_TASK = re.compile(r"most recent failure: [^\n]*\(TID \d+\) \([^)]*\): (?:[\w.]+: )?([^\n]+)")
+
+
 def _cause(error: Exception) -> str:
-    """The Python traceback a task died with, without the JVM's stack traces around it."""
+    """The Python traceback a task died with, or what became of its worker, without what Spark puts around it."""
     text = str(error)
     at = text.find("Traceback (most recent call last)")
-    return text[at : text.find("\n\n", at)] if at >= 0 else text[:2000]
+    if at >= 0:
+        return text[at:].partition("\n\tat ")[0].partition("\n SQLSTATE: ")[0].rstrip()
+    lost = _LOST_TASK.search(text)
+    return lost[1].partition(". Consider setting ")[0] if lost else text[:2000]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.api import QueryState
-from runtime.control.state import State, query_watermark
+from runtime.control.state import State
 from runtime.durable.mark import tier_of
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import Debris, debris, format_of, pushed_batches, read_state
@@ -173,7 +173,7 @@ def _queries(s: State) -> tuple[QueryReport, ...]:
             rows=r.rows,
             active_from=r.query.active_from,
             active_until=r.active_until,
-            watermark=query_watermark(s.streams, r.query) if r.running else r.active_until,
+            watermark=s.watermark(r.query) if r.running else r.active_until,
             sql=r.query.query.sql,
         )
         for uid, r in sorted(s.queries.items(), key=lambda item: (item[1].query.id, item[1].at_ms))

@@ -16,6 +16,9 @@ from ajoin.wire.convert.plan import (
     plan_event_to_pb,
 )
 from ajoin.wire.convert.queries import (
+    budget_from_pb,
+    budget_to_pb,
+    incomplete_to_pb,
     query_from_pb,
     query_state_from_pb,
     query_state_to_pb,
@@ -35,6 +38,8 @@ from ajoin.wire.convert.streams import (
 )
 
 __all__ = [
+    "budget_from_pb",
+    "budget_to_pb",
     "connector_from_pb",
     "connector_to_pb",
     "cursor_from_pb",
@@ -42,6 +47,7 @@ __all__ = [
     "dead_letter_from_pb",
     "dead_letter_to_pb",
     "enum_name",
+    "incomplete_to_pb",
     "item_from_pb",
     "optimization_from_pb",
     "optimization_to_pb",

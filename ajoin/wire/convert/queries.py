@@ -9,7 +9,7 @@ import pyarrow as pa
 from ajoin.v1 import queries_pb2
 from ajoin.wire.convert.fields import enum_name, fields_of, from_fields, optional
 from ajoin.wire.convert.streams import connector_from_pb, connector_to_pb
-from runtime.api import QueryInfo, QueryState, SinkStatus
+from runtime.api import AtLimit, Budget, Incomplete, QueryInfo, QueryState, SinkStatus, Usage
 
 
 def query_state_to_pb(state: QueryState) -> Any:
@@ -41,6 +41,11 @@ def query_to_pb(info: QueryInfo) -> queries_pb2.Query:
         deployment_latency_ms=info.deployment_latency_ms,
         deliveries=map(sink_status_to_pb, info.deliveries),
         suspended=info.suspended,
+        lag_ms=info.lag_ms,
+        epochs_behind=info.epochs_behind,
+        budget=budget_to_pb(info.budget),
+        usage=queries_pb2.Usage(**info.usage._asdict()),
+        incomplete=incomplete_to_pb(info.incomplete),
     )
 
 
@@ -63,7 +68,33 @@ def query_from_pb(message: queries_pb2.Query) -> QueryInfo:
         deployment_latency_ms=message.deployment_latency_ms,
         deliveries=tuple(map(sink_status_from_pb, message.deliveries)),
         suspended=message.suspended,
+        lag_ms=optional(message, "lag_ms"),
+        epochs_behind=message.epochs_behind,
+        budget=budget_from_pb(message.budget),
+        usage=Usage(message.usage.bytes, message.usage.retained_bytes, message.usage.seconds),
+        incomplete=incomplete_from_pb(message),
     )
+
+
+def budget_to_pb(budget: Budget) -> queries_pb2.Budget:
+    at_limit = queries_pb2.AtLimit.Value(f"AT_LIMIT_{budget.at_limit.name}")
+    return queries_pb2.Budget(**fields_of(budget, "at_limit"), at_limit=at_limit)
+
+
+def budget_from_pb(message: queries_pb2.Budget) -> Budget:
+    name = enum_name(queries_pb2.AtLimit, message.at_limit, "AT_LIMIT_")
+    at_limit = AtLimit.PAUSE if name == "UNSPECIFIED" else AtLimit[name]
+    return from_fields(Budget, message, at_limit=at_limit)
+
+
+def incomplete_to_pb(gap: Incomplete | None) -> queries_pb2.Incomplete | None:
+    return None if gap is None else queries_pb2.Incomplete(after_ms=gap.after, until_ms=gap.until)
+
+
+def incomplete_from_pb(message: Any) -> Incomplete | None:
+    """Of a message that may have one."""
+    gap = optional(message, "incomplete")
+    return None if gap is None else Incomplete(optional(gap, "after_ms"), optional(gap, "until_ms"))
 
 
 def sink_status_to_pb(status: SinkStatus) -> queries_pb2.SinkStatus:

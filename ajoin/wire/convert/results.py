@@ -7,7 +7,7 @@ import pyarrow as pa
 from ajoin.client.results import Batch, Cursor, Progress
 from ajoin.v1 import results_pb2
 from ajoin.wire.convert.fields import optional
-from ajoin.wire.convert.queries import query_state_from_pb
+from ajoin.wire.convert.queries import incomplete_from_pb, query_state_from_pb
 from runtime.api import QueryState
 
 
@@ -36,4 +36,5 @@ def item_from_pb(message: results_pb2.SubscribeResponse) -> Batch | Progress:
         progress.epoch,
         cursor_from_pb(progress.cursor),
         query_state_from_pb(progress.state) or QueryState.RUNNING,
+        incomplete_from_pb(progress),
     )

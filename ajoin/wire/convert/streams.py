@@ -30,6 +30,8 @@ def schema_to_pb(schema: StreamSchema, source: ConnectorSpec) -> streams_pb2.Str
         watermark_delay_ms=schema.watermark_delay_ms,
         allowed_lateness_ms=schema.allowed_lateness_ms,
         idle_timeout_ms=schema.idle_timeout_ms,
+        max_ahead_ms=schema.max_ahead_ms,
+        max_jump_ms=schema.max_jump_ms,
     )
 
 
@@ -42,6 +44,8 @@ def schema_from_pb(spec: streams_pb2.StreamSpec) -> tuple[StreamSchema, Connecto
         spec.watermark_delay_ms,
         spec.allowed_lateness_ms,
         optional(spec, "idle_timeout_ms"),
+        max_ahead_ms=optional(spec, "max_ahead_ms"),
+        max_jump_ms=optional(spec, "max_jump_ms"),
     )
     return schema, connector_from_pb(spec.source)
 

@@ -215,12 +215,31 @@ def _discard(client: Any) -> None:
         logging.getLogger(__name__).debug("closing a Kafka client: %s", why)
 
 
+def make_client(kind: str, **arguments: Any) -> Any:
+    """A client of the library, by the name of its class. If it finds no brokers, its constructor raises and leaves a
+    thread and sockets behind, once for every attempt; so what it is made around is remembered, and closed then."""
+    cls = getattr(library(), kind)
+    inner: list[Any] = []
+
+    def remembered(**config: Any) -> Any:
+        inner.append(cls.DEFAULT_CONFIG["kafka_client"](**config))
+        return inner[-1]
+
+    try:
+        return cls(kafka_client=remembered, **arguments)
+    except BaseException:
+        for client in inner:
+            _discard(client)
+        raise
+
+
 @contextmanager
 def admin(connection: Connection, timeout_ms: int) -> Iterator[Any]:
     """Asks about topics and offsets; every question is answered by the cluster, not from a cache."""
 
     def make() -> Any:
-        return library().KafkaAdminClient(
+        return make_client(
+            "KafkaAdminClient",
             **connection.arguments,
             bootstrap_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
@@ -232,7 +251,8 @@ def admin(connection: Connection, timeout_ms: int) -> Iterator[Any]:
 
 
 def new_consumer(connection: Connection, timeout_ms: int) -> Any:
-    return library().KafkaConsumer(
+    return make_client(
+        "KafkaConsumer",
         **connection.arguments,
         group_id=None,
         enable_auto_commit=False,

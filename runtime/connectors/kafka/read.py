@@ -50,6 +50,11 @@ class KafkaRead:
     timeout_ms: int
     note: str = ""
 
+    @property
+    def place(self) -> str:
+        pieces = (f"partition {p.partition} offsets {p.start} to {p.end - 1}" for p in self.pieces)
+        return f"{self.topic} {', '.join(pieces)}"
+
     def load(self, schema: StreamSchema) -> Loaded:
         parts = []
         if self.note:

@@ -40,6 +40,7 @@ from runtime.connectors.kafka.connection import (
     explain,
     failures,
     library,
+    make_client,
     new_consumer,
     parse_connection,
 )
@@ -165,7 +166,8 @@ class KafkaSink:
         if self._producer is not None and self._owner == owner:
             return self._producer
         self.close()
-        self._producer = library().KafkaProducer(
+        self._producer = make_client(
+            "KafkaProducer",
             **c.connection.arguments,
             transactional_id=owner if c.transactional else None,
             transaction_timeout_ms=c.timeout_ms,

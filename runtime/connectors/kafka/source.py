@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors import InvalidRequest, NotFound
-from runtime.connectors.base import Offset, Read, Source
+from runtime.connectors.base import Offset, Read, Source, bad_offset
 from runtime.connectors.kafka.connection import (
     CONNECTION_OPTIONS,
     Connection,
@@ -67,6 +67,8 @@ _ASK_MS = 2_000
 """How long the driver waits for an answer. It serves all streams, so not long."""
 _PAUSES_MS = (500, 30_000)
 _UNKNOWN_TOPIC = 3
+
+START_FORMS = "earliest, latest, a time like 2026-01-31T12:00:00Z, or offsets like 0:17,1:4"
 
 _LOG = logging.getLogger(__name__)
 
@@ -117,7 +119,12 @@ def parse_config(options: Mapping[str, str], allowed_roots: Sequence[Path] = ())
 
 
 def _parse_start(s: Settings) -> Start:
-    text = s.text("start", "latest")
+    start = start_of(s.text("start", "latest"))
+    return start or s.refuse("start", START_FORMS)
+
+
+def start_of(text: str) -> Start | None:
+    """None: it says nothing that is known."""
     if text.lower() in ("earliest", "latest"):
         return Start(text.lower())
     if re.fullmatch(r"\d+:\d+(\s*,\s*\d+:\d+)*", text):
@@ -130,7 +137,7 @@ def _parse_start(s: Settings) -> Start:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        s.refuse("start", "earliest, latest, a time like 2026-01-31T12:00:00Z, or offsets like 0:17,1:4")
+        return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return Start("time", time_ms=max(0, int(moment.timestamp() * 1000)))
 
@@ -151,6 +158,18 @@ class KafkaSource(Source):
 
     def initial(self) -> Offset:
         """Asks the cluster, once, when the stream is created; so a wrong address or topic is refused there."""
+        return self._at(self._config.start)
+
+    def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
+        start = start_of(where.strip())
+        if start is None:
+            raise bad_offset(where, f"say {START_FORMS}")
+        try:
+            return self._at(start)
+        except InvalidRequest as refused:
+            raise bad_offset(where, refused.message) if refused.reason == "BAD_CONNECTOR_OPTION" else refused from None
+
+    def _at(self, start: Start) -> Offset:
         c = self._config
         try:
             with admin(c.connection, min(_ASK_MS, c.timeout_ms)) as client:
@@ -161,13 +180,13 @@ class KafkaSource(Source):
                         reason="KAFKA_TOPIC_NOT_FOUND",
                         hint="create it first, or correct the option topic",
                     )
-                start = self._starts(client, topic)
+                places = self._starts(client, topic, start)
         except failures() as failure:
             raise explain(failure, c.connection) from failure
-        return make_offset(topic.id, start)
+        return make_offset(topic.id, places)
 
-    def _starts(self, client: Any, topic: Topic) -> dict[int, int]:
-        start, name = self._config.start, self._config.topic
+    def _starts(self, client: Any, topic: Topic, start: Start) -> dict[int, int]:
+        name = self._config.topic
         spec = library().OffsetSpec
         first = ask(client, name, topic.partitions, spec.EARLIEST)
         if start.kind == "earliest":
@@ -183,7 +202,7 @@ class KafkaSource(Source):
             if p not in end or not first[p] <= offset <= end[p]:
                 has = f"it holds {first[p]} to {end[p]}" if p in end else "there is no such partition"
                 raise InvalidRequest(
-                    f"option start of connector kafka: partition {p} of {name} cannot start at {offset}: {has}",
+                    f"partition {p} of {name} cannot start at {offset}: {has}",
                     reason="BAD_CONNECTOR_OPTION",
                     hint="partitions that are not named start at their first message",
                 )
