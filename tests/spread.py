@@ -18,7 +18,8 @@ import re
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-JVM = re.compile(r"^tests/(kafka/|lives/test_lives_spark)|_on_spark")
+JVM = re.compile(r"^tests/(kafka/|lives/test_lives_spark)|^(?!tests/poison/).*_on_spark")
+"""The poison campaign has a Spark of its own, in a process of its own."""
 NEEDS_JVM = ("spark", "broker")
 """Fixtures, in the order in which they should be started."""
 
@@ -37,6 +38,7 @@ TOGETHER = (
 """Files whose tests share a costly fixture."""
 
 LONG = (
+    "tests/poison/",
     "tests/cluster/",
     "tests/faults/",
     "tests/experiments/test_driver",

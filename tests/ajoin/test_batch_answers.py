@@ -11,7 +11,7 @@ from ajoin.platform.mailbox import BatchItem, BatchRequest
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError, InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo, ScaleTo
+from runtime.api import Control, CreateQuery, DeleteQuery, QueryInfo, ScaleTo, SuspendQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -81,4 +81,27 @@ def test_a_batch_of_refusals_changes_nothing(tmp_path: Path) -> None:
     request = BatchRequest((BatchItem(refusal), BatchItem(refusal)), 0, Future())
     assert apply_batch(engine, [request], lambda: 0, Limits(), Latencies(10)) == [(request, [refusal, refusal])]
     assert engine.plan == before and engine.parts.planner.memory == memory
+    engine.close()
+
+
+def test_suspended_queries_and_their_text_count(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    schemas = engine.schemas()
+
+    def answer(*controls: Control, limits: Limits) -> list[str]:
+        request = BatchRequest(tuple(BatchItem(c, schemas) for c in controls), 0, Future())
+        ((_, outcomes),) = apply_batch(engine, [request], lambda: 0, limits, Latencies(10))
+        return [said(o) for o in outcomes]
+
+    def create(id: str) -> CreateQuery:
+        return CreateQuery(id, parse_query(SQL, schemas))
+
+    two = Limits(queries=2)
+    assert answer(create("q1"), create("q2"), limits=two) == ["q1", "q2"]
+    assert answer(SuspendQuery("q1", "enough"), limits=two) == ["q1"]
+    assert answer(create("q3"), limits=two) == ["TOO_MANY_QUERIES"], "what is suspended may be resumed"
+    room = Limits(queries_bytes=3 * len(SQL))
+    assert answer(create("q3"), create("q4"), limits=room) == ["q3", "TOO_MUCH_SQL"]
+    assert answer(DeleteQuery("q1"), limits=room) == ["q1"]
+    assert answer(create("q4"), limits=room) == ["q4"]
     engine.close()

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ajoin.cli import app
-from tests.ajoin.world import JOIN, with_streams
+from tests.ajoin.world import JOIN, running, with_streams
 
 
 def ajoin(*arguments: str) -> tuple[int, str]:
@@ -79,3 +79,18 @@ def test_no_directory_is_a_clear_error(tmp_path: Path) -> None:
         code, text = ajoin(command, "--state-dir", str(tmp_path / "nowhere"))
         assert code == 1 and text.startswith("error STATE_NOT_FOUND:")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_suspending_without_a_platform(directory: Path) -> None:
+    where = ("--state-dir", str(directory))
+    code, text = ajoin("suspend", "q2", *where)
+    assert code == 1 and "QUERY_NOT_FOUND" in text
+    code, text = ajoin("suspend", "q1", *where)
+    assert code == 0 and "q1 is suspended" in text and "plan version" in text
+    assert [q["state"] for q in as_json("inspect", *where)["queries"]] == ["SUSPENDED"]
+    assert as_json("suspend", "all", *where)["queries"] == []
+    assert ajoin("verify", *where)[0] == 0
+    with running(directory) as world:
+        assert world.client.query("q1").state == "SUSPENDED"
+        code, text = ajoin("suspend", "all", *where)
+        assert code == 1 and "STATE_LOCKED" in text

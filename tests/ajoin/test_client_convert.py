@@ -72,6 +72,9 @@ def test_stream(info):
         created_at_ms=counts,
         deployment_latency_ms=counts,
         deliveries=st.lists(sink_statuses, max_size=2).map(tuple),
+        suspended=texts,
+        lag_ms=st.none() | counts,
+        epochs_behind=counts,
     )
 )
 def test_query(info):

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from ajoin.config import load
-from ajoin.platform.launch import exchange, platform
+from ajoin.platform.catalog import column_type
+from ajoin.platform.launch import exchange, open_engine, platform
 from ajoin.platform.platform import Outcome, Platform
 from optimizer.errors import AJoinError, Unavailable
-from runtime.api import Control
+from optimizer.model.types import Column, StreamSchema
+from runtime.api import Control, QueryState
+from runtime.connectors.base import ConnectorSpec
+from runtime.control.budgets import AT_ONCE, OVER_BUDGET
 from runtime.execution.executor import LocalExecutor
-from tests.ajoin.world import WAIT
+from tests.ajoin.world import JOIN, WAIT, V, W
 
 
 @pytest.mark.parametrize(
@@ -64,3 +68,20 @@ def test_the_periodic_optimizer_goes_on_after_an_outage(tmp_path: Path, monkeypa
     with platform(load(flags).settings, LocalExecutor()) as running:
         assert enough.wait(WAIT), "the optimizer stopped after the outage"
         assert running.state == "RUNNING"
+
+
+def test_a_platform_paces_queries_and_a_replay_does_not(tmp_path: Path) -> None:
+    flags = {"batch_interval": 0.001, "epoch_interval": 0.001, "idle_interval": 0.001}
+    settings = load(flags | {"epoch_rows": 5, "max_epochs_behind": 3}).settings
+    with platform(settings, LocalExecutor(), tmp_path / "served") as running:
+        for name, columns in (("V", V), ("W", W)):
+            typed = tuple(Column(column, column_type(kind)) for column, kind in columns.items())
+            running.create_stream(StreamSchema(name, typed, "ts"), ConnectorSpec("push")).result(WAIT)
+        running.create_query(JOIN, "q")
+        running.push("V", [{"ts": n, "vID": 1, "geo": "x"} for n in range(20)]).result(WAIT)
+        running.push("W", [{"ts": n, "vID": 1, "usrID": n} for n in range(20)]).result(WAIT)
+        assert running.wait_until(lambda: running.query("q").state == QueryState.SUSPENDED, WAIT)
+        assert running.query("q").suspended.startswith(OVER_BUDGET) and 0 < running.query("q").rows < 400
+    replayed = open_engine(settings, LocalExecutor(), tmp_path / "replayed")
+    assert replayed.config.pacing == AT_ONCE
+    replayed.close()

@@ -18,15 +18,18 @@ from prometheus_client.registry import Collector
 
 from ajoin import errors
 from ajoin.platform.logs import FIELDS, JsonFormatter, handler
-from ajoin.platform.metrics import PlatformCollector, serve_metrics, status_metrics, stream_metrics
+from ajoin.platform.metrics import PlatformCollector, query_metrics, serve_metrics, status_metrics, stream_metrics
 from optimizer.model.types import StreamSchema
-from runtime.api import PlatformStatus, SinkStatus, StreamInfo
+from runtime.api import PlatformStatus, QueryInfo, QueryState, SinkStatus, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from tests.ajoin.world import JOIN, World, running, with_streams
 from tests.tools.docs import ROOT
 
 STATUS = PlatformStatus("RUNNING", 7, 3, 2, 1, 500, 60, 4, 1000, 0.25, 9.5, {"join": 1.5, "source": 2.0})
 LATE = SinkStatus("q", "q#1", 1, "kafka", epochs_behind=7, error="no broker", failing_since_ms=1)
+HEAVY = QueryInfo(
+    "heavy", "heavy#1", "", QueryState.RUNNING, None, None, 500, 9, 1, 1, 0, lag_ms=2_500, epochs_behind=12
+)
 
 
 def parsed(text: str) -> dict[tuple[str, str], float]:
@@ -42,16 +45,24 @@ def parsed(text: str) -> dict[tuple[str, str], float]:
 
 
 class Given(Collector):
-    def __init__(self, status: PlatformStatus, streams: tuple[StreamInfo, ...]) -> None:
-        self._status, self._streams = status, streams
+    def __init__(
+        self, status: PlatformStatus, streams: tuple[StreamInfo, ...], behind: tuple[QueryInfo, ...] = ()
+    ) -> None:
+        self._status, self._streams, self._behind = status, streams, behind
 
     def collect(self) -> list[Metric]:
-        return [*status_metrics(self._status), *stream_metrics(self._streams)]
+        return [
+            *status_metrics(self._status),
+            *stream_metrics(self._streams),
+            *query_metrics(self._behind, self._behind),
+        ]
 
 
-def exposed(*streams: StreamInfo, status: PlatformStatus = STATUS) -> dict[tuple[str, str], float]:
+def exposed(
+    *streams: StreamInfo, status: PlatformStatus = STATUS, behind: tuple[QueryInfo, ...] = ()
+) -> dict[tuple[str, str], float]:
     registry = CollectorRegistry()
-    registry.register(Given(status, streams))
+    registry.register(Given(status, streams, behind))
     return parsed(generate_latest(registry).decode())
 
 
@@ -83,7 +94,8 @@ def test_a_stream_s_name_cannot_break_the_format(name):
 def test_the_documented_names_are_there():
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8").split("## Metrics and logs")[1]
     documented = set(re.findall(r"`(ajoin_\w+)`", page))
-    told = {name for name, _ in exposed(stream("V", lag_ms=1), status=replace(STATUS, sinks_behind=(LATE,)))}
+    samples = exposed(stream("V", lag_ms=1), status=replace(STATUS, sinks_behind=(LATE,)), behind=(HEAVY,))
+    told = {name for name, _ in samples}
     assert {name for name in documented if not name.startswith("ajoin_control_")} <= told and len(documented) > 15
 
 
@@ -92,6 +104,12 @@ def test_only_sinks_that_are_behind_are_named():
     assert samples["ajoin_sinks", ""] == 3
     named = {key: value for key, value in samples.items() if key[0] == "ajoin_sink_epochs_behind"}
     assert named == {("ajoin_sink_epochs_behind", "kafka,q,1"): 7}
+
+
+def test_queries_that_are_behind_are_named():
+    samples = exposed(behind=(HEAVY, replace(HEAVY, id="new", lag_ms=None, epochs_behind=1)))
+    assert samples["ajoin_query_epochs_behind", "heavy"] == 12 and samples["ajoin_query_lag_seconds", "heavy"] == 2.5
+    assert samples["ajoin_query_epochs_behind", "new"] == 1 and ("ajoin_query_lag_seconds", "new") not in samples
 
 
 def test_a_scrape(tmp_path):

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from ajoin import errors
 from ajoin.client.client import Client
-from ajoin.platform.platform import Pace, Platform, PlatformState
+from ajoin.platform.platform import Pace, Platform, PlatformState, Wanted
 from ajoin.service import ServerThread
 from ajoin.service.idempotency import IdempotencyCache
 from ajoin.v1 import queries_pb2, queries_pb2_grpc
@@ -155,6 +155,27 @@ def test_transient_failures_are_not_remembered_and_old_answers_are_forgotten():
     asyncio.run(run())
 
 
+def test_answers_are_kept_up_to_so_many_bytes():
+    async def run() -> None:
+        calls: list[str] = []
+        cache = IdempotencyCache(bytes=2500)
+
+        async def work() -> queries_pb2.QuerySpec:
+            calls.append("work")
+            return queries_pb2.QuerySpec(sql="x" * 1000)
+
+        for id in ("a", "b", "b"):
+            await cache.once(queries_pb2.DeleteQueryRequest(request_id=id), work)
+        assert len(calls) == 2
+        await cache.once(queries_pb2.DeleteQueryRequest(request_id="c"), work)
+        await cache.once(queries_pb2.DeleteQueryRequest(request_id="b"), work)
+        assert len(calls) == 3, "the second is still known"
+        await cache.once(queries_pb2.DeleteQueryRequest(request_id="a"), work)
+        assert len(calls) == 4, "the first is not"
+
+    asyncio.run(run())
+
+
 def test_refusals_are_repeated_and_running_calls_are_waited_for_once():
     async def run() -> None:
         cache, calls, go = IdempotencyCache(), [], asyncio.Event()
@@ -236,7 +257,7 @@ def test_stopping_ends_subscriptions_and_answers_what_waits(tmp_path):
     with running(tmp_path / "state", pace=slow) as world:
         world.client.create_stream("V", columns=W, time="ts", source="push")
         world.client.create_stream("W", columns=W, time="ts", source="push")
-        waiting = world.platform.create_queries([("q1", JOIN.replace("V.geo", "V.usrID AS other"), ())])
+        waiting = world.platform.create_queries([Wanted("q1", JOIN.replace("V.geo", "V.usrID AS other"))])
         events = world.client.watch_plan(after_version=0, timeout=WAIT)
         next(events)
         stopper = threading.Thread(target=world.platform.stop)

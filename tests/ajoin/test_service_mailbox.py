@@ -7,8 +7,16 @@ from concurrent.futures import Future
 import pytest
 
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall, Mailbox
-from optimizer.errors import Unavailable
-from runtime.api import DeleteQuery
+from ajoin.sql import parse_query
+from optimizer.errors import ResourceExhausted, Unavailable
+from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.api import CreateQuery, DeleteQuery
+
+SCHEMAS = {
+    name: StreamSchema(name, (Column("k", ColumnType.BIGINT), Column("ts", ColumnType.TIMESTAMP)), "ts")
+    for name in "AB"
+}
+SQL = "SELECT A.k FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 
 
 class Clock:
@@ -98,4 +106,44 @@ def test_the_first_reason_to_close_counts(mailbox):
     mailbox.close(first)
     mailbox.close(Unavailable("second"))
     with pytest.raises(Unavailable, match="first"):
+        mailbox.put(call())
+
+
+def creating(id: str, sql: str) -> BatchRequest:
+    return BatchRequest((BatchItem(CreateQuery(id, parse_query(sql, SCHEMAS))),), 0, Future())
+
+
+def test_what_waits_is_bounded_in_number_and_in_bytes(clock):
+    mailbox = Mailbox(1.0, clock, most_requests=3, most_bytes=1000)
+    for _ in range(2):
+        mailbox.put(call())
+    mailbox.put(creating("q", SQL))
+    for request in (call(), creating("r", SQL)):
+        with pytest.raises(ResourceExhausted) as full:
+            mailbox.put(request)
+        assert full.value.reason == "MAILBOX_FULL" and "max_mailbox_requests" in full.value.hint
+    mailbox.put(batch("a", "b", "c"))  # who wants to make room may fill as much again
+    with pytest.raises(ResourceExhausted):
+        mailbox.put(batch("d"))
+    clock.now = 2.0
+    calls, requests = mailbox.take()
+    assert len(calls) == 2 and len(requests) == 2
+    long = SQL.replace("WINDOW", f"WHERE A.k IN ({', '.join(map(str, range(150)))}) WINDOW")
+    assert 500 < len(long) < 900
+    mailbox.put(creating("s", long))
+    with pytest.raises(ResourceExhausted):
+        mailbox.put(creating("t", long))
+    mailbox.put(creating("u", SQL))
+    clock.now = 4.0
+    mailbox.take()
+    mailbox.put(creating("t", long))
+
+
+def test_calls_that_are_taken_make_room_while_the_batch_waits(clock):
+    mailbox = Mailbox(1.0, clock, most_requests=2)
+    mailbox.put(creating("q", SQL))
+    mailbox.put(call())
+    assert len(mailbox.take()[0]) == 1
+    mailbox.put(call())
+    with pytest.raises(ResourceExhausted):
         mailbox.put(call())

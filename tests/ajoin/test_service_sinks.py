@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -132,6 +133,15 @@ def test_a_broker_that_does_not_answer_is_refused_while_epochs_go_on(
             said = answer.result()
             assert said.reason == "KAFKA_UNAVAILABLE" and broker in said.message
         world.client.create_query(JOIN, id="q")
+
+
+def test_a_dead_broker_leaves_no_thread_behind(tmp_path: Path, dead_broker: str) -> None:
+    """The library's clients have threads of their own, and one that finds no brokers is never handed out. (Clients
+    that other tests of this process keep idle have theirs too.)"""
+    before = set(threading.enumerate())
+    with with_streams(tmp_path / "state") as world:
+        assert refused(world, ("kafka", {"bootstrap": dead_broker})).reason == "KAFKA_UNAVAILABLE"
+    until(lambda: not [t for t in set(threading.enumerate()) - before if "kafka" in t.name], "a thread is left")
 
 
 def test_many_queries_with_dead_brokers_take_seconds_together(tmp_path: Path, dead_broker: str) -> None:

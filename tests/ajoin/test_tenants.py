@@ -66,6 +66,12 @@ CASES: Mapping[str, Callable[[], list[Any]]] = {
     "StreamService/ListStreams": lambda: [streams.ListStreamsRequest()],
     "StreamService/GetStream": lambda: [streams.GetStreamRequest(name=n) for n in ("V", "hers", "none")],
     "StreamService/DeleteStream": lambda: [streams.DeleteStreamRequest(name=n) for n in ("V", "hers", "none")],
+    "StreamService/ResetWatermark": lambda: [
+        streams.ResetWatermarkRequest(name=n, watermark_ms=5) for n in ("V", "mine", "hers", "none")
+    ],
+    "StreamService/RestartStream": lambda: [
+        streams.RestartStreamRequest(name=n, offset="earliest") for n in ("V", "mine", "hers", "none")
+    ],
     "StreamService/ListDeadLetters": lambda: [streams.ListDeadLettersRequest(name=n) for n in ("V", "hers", "none")],
     "QueryService/CreateQuery": lambda: [
         queries.CreateQueryRequest(spec=_spec("guessable"), request_id="r"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from ajoin.client.client import Client
 from ajoin.config import load
 from ajoin.service.limits import ServiceLimits, from_settings
 from ajoin.v1 import admin_pb2, admin_pb2_grpc, results_pb2, results_pb2_grpc
+from ajoin.wire import status
 from tests.ajoin.sockets import is_local, listening, tree
 from tests.ajoin.test_cli_serve import serving
 from tests.ajoin.world import JOIN, WAIT, World, with_streams
@@ -94,6 +96,24 @@ def test_what_is_too_large_is_refused(world: World) -> None:
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert status(admin_pb2.GetStatusRequest(), timeout=WAIT).version
     assert world.client.status().queries == 0
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\xff" * 100, b"\x0a\x02\xff\xfe", b"\x7b" * 10_000], ids=["no fields", "no UTF-8", "deep"]
+)
+@pytest.mark.parametrize("method", ["QueryService/CreateQuery", "ResultService/Subscribe"])
+def test_bytes_that_are_no_message_are_refused_in_our_words(world: World, method: str, sent: bytes) -> None:
+    with grpc.insecure_channel(world.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        list(channel.unary_stream(f"/ajoin.v1.{method}")(sent, timeout=WAIT))
+    error = status.from_rpc(refused.value)
+    assert (type(error), error.reason) == (errors.InvalidRequest, "BAD_MESSAGE") and method in error.message
+
+
+def test_no_thread_of_the_service_is_left(tmp_path: Path) -> None:
+    with with_streams(tmp_path / "state") as world:
+        world.client.create_query(JOIN, id="q", sinks=["blackhole"])
+        assert any(thread.name.startswith("ajoin-sinks") for thread in threading.enumerate())
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("ajoin-sinks")], "a thread is left")
 
 
 def test_one_connection_has_so_many_calls_and_others_are_free(world: World) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 from optimizer.model.plan import Plan, RunningQuery
+from runtime.control.budgets import Pacing
 from runtime.control.planner import Planner
 from runtime.crashpoints import POINTS
 from runtime.delivery.schedule import InStep
@@ -59,6 +60,8 @@ class Fate:
     sink: bool
     durable: Durable | None
     rotting: bool
+    paced: int | None
+    """Rows a query may make in an epoch."""
     deaths: tuple[Death, ...] = ()
 
     def __str__(self) -> str:
@@ -69,6 +72,7 @@ class Fate:
             kept = "local directory lost" if self.durable.lost else "local directory kept"
             how += [f"durable tier, {kept}, fast tier {self.durable.fast_bytes}"]
         how += ["bucket files rot"] if self.rotting else []
+        how += [f"{self.paced} rows an epoch"] if self.paced is not None else []
         how += [f"sharing {self.sharing}"] if self.sharing != "cost" else []
         return f"seed {self.seed}: {self.profile}, {', '.join(how)}; dies at {died}"
 
@@ -95,7 +99,8 @@ def draw(seed: int) -> tuple[Fate, list[Line]]:
         rng.choice((1, 2, 10_000)),
         rng.random() < 0.6,
         Durable(rng.random() < 0.6, rng.choice((None, None, 20_000))) if rng.random() < 0.3 else None,
-        rng.random() < 0.2,
+        rotting := rng.random() < 0.2,
+        None if rotting else Random(f"pace-{seed}").choice((None, None, 60, 300)),
     )
     eventful = replace(
         PROFILES[profile], forced=0.5, scaled=0.4, optimized=0.3, restarted=0.15, watermarked=0.2, deleted=0.4
@@ -131,6 +136,7 @@ def live(fate: Fate, life: Sequence[Line]) -> Outcome:
         snapshot_every=fate.snapshot_every,
         retention_epochs=fate.retention_epochs,
         delivery=InStep,
+        pacing=Pacing(fate.paced, max_behind=1 << 30),
     )
     with tempfile.TemporaryDirectory(prefix="ajoin-fault-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         state = Path(folder) / "state"

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from ajoin.replay.scenario import Scenario, parse
+from runtime.control.budgets import Pacing
 from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -49,10 +50,8 @@ EPOCHS = 7
 
 def lines() -> list[Line]:
     rng = Random(5)
-    told: list[Line] = [
-        {"stream": s, "schema": COLUMNS, "time": "ts", "watermark_delay_ms": 700, "allowed_lateness_ms": 300}
-        for s in "ABC"
-    ]
+    timing = {"watermark_delay_ms": 700, "allowed_lateness_ms": 300, "max_ahead_ms": 1 << 58}
+    told: list[Line] = [{"stream": s, "schema": COLUMNS, "time": "ts", **timing} for s in "ABC"]
     for epoch in range(EPOCHS):
         told += CHANGES.get(epoch, [])
         for n in range(5):
@@ -61,6 +60,7 @@ def lines() -> list[Line]:
                 ts = 1000 * epoch + rng.randrange(1000) - late
                 row = {"k": rng.randrange(4), "j": rng.randrange(3), "n": 6 * epoch + n, "ts": ts}
                 told.append({"event": stream, "row": row})
+        told.append({"event": "ABC"[epoch % 3], "row": {"k": 1, "j": 1, "n": 0, "ts": 1 << 59}})  # too far ahead
         if epoch == 5:
             told.append({"watermark": "C", "ts": 5_500})
         told.append({"epoch": True})
@@ -77,6 +77,9 @@ def scenario(told: list[Line]) -> Scenario:
     return Scenario(Path("story"), tuple(parse(io.BytesIO(describe(told).encode()), Path())))
 
 
+PACE = 400
+"""Rows a query may make in an epoch: some epochs postpone work."""
+
 PASSING = {"stream": "X", "schema": {"n": "INT", "ts": "TIMESTAMP"}, "time": "ts"}
 
 
@@ -88,7 +91,14 @@ def tell(
     state = folder / "state"
     config |= {"durable": str(folder / "durable")} if durable else {}
     settings = EngineConfig(
-        **{"partitions": 2, "snapshot_every": 7, "retention_epochs": 2, "delivery": InStep} | config
+        **{
+            "partitions": 2,
+            "snapshot_every": 7,
+            "retention_epochs": 2,
+            "delivery": InStep,
+            "pacing": Pacing(PACE, max_behind=1 << 30),
+        }
+        | config
     )
     executor = LocalExecutor()
     survivor = Survivor(

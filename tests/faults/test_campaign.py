@@ -27,9 +27,8 @@ def test_the_same_seed_is_the_same_campaign():
 
 
 def test_a_campaign_names_a_failing_seed_and_how_to_repeat_it(monkeypatch, capsys):
-    fates = (run(seed) for seed in range(100))
-    bad = next(fate.seed for fate, _, outcome in fates if fate.sink and outcome.rows)
     monkeypatch.setattr(Deliveries, "announce", lambda self, state: None)  # nothing gets to the sinks any more
+    bad = next(seed for seed in range(100) if run(seed)[2].differences)
     assert main(["--seeds", "1", "--first", str(bad)]) == 1
     said = capsys.readouterr().out
     assert "its sink lacks" in said

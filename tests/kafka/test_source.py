@@ -40,6 +40,20 @@ def test_a_stream_over_a_topic_that_does_not_exist_is_refused(broker):
     assert refused.value.reason == "KAFKA_TOPIC_NOT_FOUND"
 
 
+def test_a_stream_can_be_read_from_another_place_on(broker, topic):
+    t = topic(partitions=2)
+    broker.send(t, *(message(k) for k in range(3)))
+    s = source(broker, t, start="latest")
+    stands = s.initial()
+    assert stands["next"] == {"0": 3, "1": 0}
+    assert s.seek("earliest", stands, 0) == {**stands, "next": {"0": 0, "1": 0}}
+    assert s.seek("0:2", stands, 0)["next"] == {"0": 2, "1": 0} and s.seek("latest", stands, 0) == stands
+    for wrong, why in (("0:9", "cannot start at 9: it holds 0 to 3"), ("soon", "a time like")):
+        with pytest.raises(InvalidRequest, match=why) as refused:
+            s.seek(wrong, stands, 0)
+        assert refused.value.reason == "BAD_OFFSET"
+
+
 def test_messages_come_once_and_in_the_order_of_their_partitions(broker, topic):
     t = topic(partitions=2)
     broker.send(t, *(message(k) for k in range(5)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from typing import Any
 
 from ajoin.replay.runner import run
 from ajoin.replay.scenario import read
+from optimizer.errors import AJoinError
+from runtime.api import Control, DeleteQuery, EpochReport
+from runtime.control.budgets import Pacing
 from runtime.control.events import Event
 from runtime.control.invariants import validate_state
 from runtime.engine.config import EngineConfig
@@ -25,6 +29,7 @@ from tests.oracle.compare import check, check_report, rows_by_query
 from tests.oracle.oracle import run_oracle
 
 MEMORY = Path("/dev/shm")
+COUNT = re.compile(r"SELECT [^F]*COUNT\(\*\).*?(?= FROM )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,44 @@ class Durable:
         """The same life with kills before and after each epoch; line numbers change, the rows must not."""
         kill = {"restart": "kill"}
         return [step for line in scenario for step in ([kill, line, kill] if "epoch" in line else [line])]
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """Queries may make only so many rows in an epoch; the rest is postponed.
+
+    `at_once`: it is done before anything else happens, so every delivery is the oracle's. Else it is done in between
+    whatever happens, and at the latest before a query is deleted: all rows are the oracle's, but those of a late tuple
+    come when they come, so COUNT(*), whose revisions tell when, is made a query for rows."""
+
+    rows: int
+    at_once: bool = False
+
+    def comparable(self, scenario: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self.at_once:
+            return list(scenario)
+        return [{k: COUNT.sub("SELECT *", v) if k == "sql" else v for k, v in line.items()} for line in scenario]
+
+    def drained(self, engine: Engine) -> Engine:
+        run, apply = engine.run_epoch, engine.apply
+
+        def caught_up() -> None:
+            while engine.state.behind:
+                run()
+
+        def run_epoch() -> EpochReport:
+            report = run()
+            if self.at_once:
+                caught_up()
+            return report
+
+        def after_work(controls: Sequence[Control | AJoinError]) -> Any:
+            if any(isinstance(c, DeleteQuery) for c in controls):
+                caught_up()
+            return apply(controls)
+
+        engine.run_epoch, engine.apply = run_epoch, after_work
+        return engine
 
 
 def validated(engine: Engine) -> Engine:
@@ -64,6 +107,7 @@ def play(
     exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
+    paced: Paced | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
     """What `ajoin replay` writes: (results, queries, report). `rotting`: seed of damage to bucket files."""
     where = MEMORY if MEMORY.is_dir() else None
@@ -81,7 +125,10 @@ def play(
                 config = replace(config, durable=str(base / "durable"), fast_bytes=durable.fast_bytes)
                 if durable.lost:
                     shutil.rmtree(base / "state", ignore_errors=True)
-            return validated(Engine.open(base / "state", tasks, config, lambda: 0))
+            if paced is not None:
+                config = replace(config, pacing=Pacing(paced.rows, max_behind=1 << 30))
+            engine = validated(Engine.open(base / "state", tasks, config, lambda: 0))
+            return engine if paced is None else paced.drained(engine)
 
         run(steps, base / "out", opener)
         results = [json.loads(line) for line in (base / "out" / "results.jsonl").read_text().splitlines()]
@@ -98,10 +145,12 @@ def differences(
     exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
+    paced: Paced | None = None,
 ) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
     scenario = scenario if durable is None else durable.disturbed(scenario)
-    results, queries, report = play(scenario, executor, partitions, sharing, exchange, durable, rotting)
+    scenario = scenario if paced is None else paced.comparable(scenario)
+    results, queries, report = play(scenario, executor, partitions, sharing, exchange, durable, rotting, paced)
     expected = run_oracle(scenario)
     found = check(expected, rows_by_query(results), queries) + check_report(expected, report)
     lines = {line for line, _ in expected.errors}

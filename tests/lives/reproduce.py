@@ -19,7 +19,7 @@ from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
 from tests.lives import PROFILES, describe, make_life, shrink
-from tests.lives.engine import Durable, differences
+from tests.lives.engine import Durable, Paced, differences
 from tests.lives.executors import Stubborn
 
 WEAK_MASK = np.uint64(0b111 << 61)
@@ -38,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kept", action="store_true", help="restarts find the local directory as it was")
     parser.add_argument("--fast-bytes", type=int, help="bound of the local directory")
     parser.add_argument("--rotting", type=int, help="damage bucket files, with this seed")
+    parser.add_argument("--paced", type=int, help="rows that a query may make in an epoch")
+    parser.add_argument("--at-once", action="store_true", help="with --paced: postponed work is done before all else")
     parser.add_argument("--weak-hash", action="store_true", help="3 bits for strings and composite keys")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller life that still fails")
     asked = parser.parse_args(arguments)
@@ -62,7 +64,9 @@ def _run(asked: argparse.Namespace, executor: Executor) -> int:
     def wrong(life: list[dict[str, Any]]) -> list[str]:
         try:
             durable = Durable(not asked.kept, asked.fast_bytes) if asked.durable else None
-            return differences(life, executor, asked.partitions, asked.sharing, asked.exchange, durable, asked.rotting)
+            paced = Paced(asked.paced, asked.at_once) if asked.paced is not None else None
+            how = (asked.partitions, asked.sharing, asked.exchange, durable, asked.rotting, paced)
+            return differences(life, executor, *how)
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from tests.lives.draw import chance
 from tests.lives.profile import TINY
 from tests.lives.queries import make_query
-from tests.lives.streams import Event, Stream, World
+from tests.lives.streams import AHEAD, Event, Stream, World
 
 Line = dict[str, Any]
 EXTRA = "extra"
@@ -48,12 +48,13 @@ def _stream(line: Line) -> Stream:
         line["time"],
         line.get("watermark_delay_ms", 0),
         line.get("allowed_lateness_ms", 0),
+        line.get("max_ahead_ms"),
     )
 
 
 def _world(streams: Mapping[str, Stream], events: Mapping[str, Sequence[Event]]) -> World:
     """Where in time and in which key domain the life takes place, as its tuples tell."""
     rows = [(e.row, streams[n].time) for n, own in events.items() for e in own]
-    times = [r[t] for r, t in rows if type(r.get(t)) is int] or [0]
+    times = [r[t] for r, t in rows if type(r.get(t)) is int and r[t] < AHEAD] or [0]
     keys = sorted({r["k"] for r, _ in rows if type(r.get("k")) is int and abs(r["k"]) < 1 << 63}) or [0]
     return World(min(times), 1, max(8, max(times) - min(times)), tuple(keys), 0)

@@ -3,7 +3,8 @@
 Times run from `base` over `span` ticks of `tick` milliseconds, so that window edges are hit exactly all the
 time. Columns are named by their role, the same in all streams (`k` BIGINT, `j` INT, `d` DOUBLE, `s` STRING,
 `b` BOOLEAN, `u` TIMESTAMP), and draw from one small domain per role, so that columns of different types
-still meet.
+still meet. Some streams have a bound on how far ahead a tuple may be, and tuples beyond it; both are so large that it
+does not matter where the clock stands.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ ROLES = {"k": "BIGINT", "j": "INT", "d": "DOUBLE", "s": "STRING", "b": "BOOLEAN"
 NAMES = ("V", "W", "C", "R")
 TEXTS = ("a", "b", "ab", "", "a%", "é", "B_", "ba'", "aab")
 BASES = ((0, 6), (-40, 2), (1_700_000_000_000, 3), (-5_000_000_000, 1), (1 << 53, 0.5))
+
+
+AHEAD, POISON = 1 << 58, 1 << 59
+"""A bound, and event times beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +47,18 @@ class Stream:
     time: str
     delay: int
     lateness: int
+    ahead: int | None = None
 
     @property
     def line(self) -> dict[str, Any]:
+        bound = {} if self.ahead is None else {"max_ahead_ms": self.ahead}
         return {
             "stream": self.name,
             "schema": dict(self.columns),
             "time": self.time,
             "watermark_delay_ms": self.delay,
             "allowed_lateness_ms": self.lateness,
+            **bound,
         }
 
 
@@ -85,7 +93,7 @@ def make_stream(rng: Random, world: World, name: str, epochs: int) -> Stream:
     part = world.span // epochs
     delay = weighted(rng, ((0, 3), (part // 4, 3), (part, 3))) * world.tick
     lateness = weighted(rng, ((0, 4), (part // 3, 2), (2 * part, 1))) * world.tick
-    return Stream(name, columns, time, delay, lateness)
+    return Stream(name, columns, time, delay, lateness, AHEAD if chance(rng, 0.3) else None)
 
 
 def make_event(rng: Random, world: World, stream: Stream, epoch: int, epochs: int) -> Event:
@@ -98,6 +106,8 @@ def make_event(rng: Random, world: World, stream: Stream, epoch: int, epochs: in
     row[stream.time] = time
     if chance(rng, 0.03):
         _break(rng, stream, row)
+    elif stream.ahead is not None and chance(rng, 0.06):
+        row[stream.time] = POISON + rng.randrange(POISON)
     elif chance(rng, 0.03):
         del row[pick(rng, [c for c in row if c != stream.time])]
     elif chance(rng, 0.02):

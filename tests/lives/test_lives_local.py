@@ -63,6 +63,17 @@ def test_engine_and_oracle_agree_for_longer(profile, seeds):
     live_all(profile, seeds)
 
 
+# seeds that found something, each with how it was played
+FOUND = [
+    pytest.param("tiny", 77_002, {"partitions": 5}, id="a text column that older buckets of the join do not have"),
+]
+
+
+@pytest.mark.parametrize(("profile", "seed", "how"), FOUND)
+def test_what_once_went_wrong(profile, seed, how):
+    live(profile, seed, **how)
+
+
 @settings(max_examples=30)
 @given(lives())
 def test_engine_and_oracle_agree_on_what_hypothesis_finds(life):

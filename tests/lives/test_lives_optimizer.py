@@ -77,3 +77,35 @@ def test_random_statistics_never_change_a_row(
             path.write_text(describe(life), encoding="utf-8")
             pytest.fail(f"{profile} life {seed} with invented statistics (written to {path}): {found[:3]}")
     assert changes > len(seeds) // 4, "the optimizer hardly ever changed a plan: this test shows nothing"
+
+
+@pytest.mark.parametrize(("profile", "seeds"), [("tiny", range(30)), ("deep", range(3))])
+def test_queries_said_to_be_heavy_never_change_a_row(
+    profile: str, seeds: range, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Before every epoch some queries are said to be behind, so they leave their groups and come back at random."""
+    moved = 0
+    real = Planner.optimize
+    for seed in seeds:
+        rng = Random(f"heavy-{profile}-{seed}")
+        reasons: list[str] = []
+
+        def optimize(
+            self: Planner, plan: Plan, queries: Any, mode: str, memory: Any, behind: Any, *, force: bool,
+            rng: Random = rng, seen: list[str] = reasons,
+        ) -> Any:  # fmt: skip
+            said = {uid: rng.randint(1, 9) for uid in sorted(queries) if rng.random() < 0.3}
+            proposal = real(self, plan, queries, mode, memory, said, force=force)
+            seen += proposal.reasons
+            return proposal
+
+        with monkeypatch.context() as m:
+            m.setattr(Planner, "optimize", optimize)
+            life = optimized_all_the_time(rng, make_life(Random(seed), profile))
+            found = differences(life)
+        moved += sum("gets a group of its own" in reason for reason in reasons)
+        if found:
+            path = tmp_path / f"{profile}-{seed}.jsonl"
+            path.write_text(describe(life), encoding="utf-8")
+            pytest.fail(f"{profile} life {seed} with heavy queries (written to {path}): {found[:3]}")
+    assert moved > len(seeds) // 2, "hardly any query left its group: this test shows nothing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lives.engine import Paced
 from tests.lives.told import live
 
 pytestmark = pytest.mark.spark
@@ -33,3 +34,8 @@ def test_engine_on_spark_by_value_and_oracle_agree(profile, seed, spark):
 @pytest.mark.parametrize("profile", ["tiny", "deep", "medium", "wide"])
 def test_engine_on_spark_and_oracle_agree_for_longer(profile, seed, spark):
     live(profile, 9_000 + seed, spark, partitions=1 + seed % 4, flags="--spark")
+
+
+@pytest.mark.parametrize(("profile", "seed"), [("tiny", 790), ("tiny", 791), ("deep", 792), ("medium", 793)])
+def test_engine_on_spark_and_oracle_agree_when_work_is_postponed(profile, seed, spark):
+    live(profile, seed, spark, flags="--spark", paced=Paced(400), exchange="value" if seed % 2 else "reference")

@@ -13,7 +13,7 @@ import pytest
 from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor
 from runtime.execution.sharing import SharingName
-from tests.lives.engine import Durable, differences
+from tests.lives.engine import Durable, Paced, differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe
 
@@ -30,6 +30,7 @@ def live(
     exchange: ExchangeKind = "reference",
     durable: Durable | None = None,
     rotting: int | None = None,
+    paced: Paced | None = None,
 ) -> None:
     """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
     life = make_life(Random(seed), profile)
@@ -38,9 +39,11 @@ def live(
         options += " --durable" + ("" if durable.lost else " --kept")
         options += "" if durable.fast_bytes is None else f" --fast-bytes {durable.fast_bytes}"
     options += "" if rotting is None else f" --rotting {rotting}"
+    if paced is not None:
+        options += f" --paced {paced.rows}" + (" --at-once" if paced.at_once else "")
     command = f"python -m tests.lives.reproduce {profile} {seed} {options}"
     try:
-        found = differences(life, executor, partitions, sharing, exchange, durable, rotting)
+        found = differences(life, executor, partitions, sharing, exchange, durable, rotting, paced)
     except Exception as error:
         error.add_note(_where(profile, seed, life, command))
         raise

@@ -10,7 +10,7 @@ from optimizer.cost.cardinality import Cardinalities
 from optimizer.cost.model import CostModel, Member, Weights
 from optimizer.cost.shapes import Shapes
 from optimizer.model.plan import Leaf, Plan, RunningQuery
-from optimizer.optimize import CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling
+from optimizer.optimize import NOBODY, Behind, CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling
 from optimizer.policy.memory import Memory
 from optimizer.policy.scaling import Load
 from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
@@ -25,8 +25,10 @@ class Accepting:
         self.observe, self.estimate = self.optimizer.observe, self.optimizer.estimate
         self.memory = Memory()
 
-    def create_delete(self, plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str]) -> Plan:
-        step = self.optimizer.create_delete(plan, created, deleted, self.memory)
+    def create_delete(
+        self, plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str], behind: Behind = NOBODY
+    ) -> Plan:
+        step = self.optimizer.create_delete(plan, created, deleted, self.memory, behind)
         self.memory = step.memory
         return step.plan
 
@@ -37,8 +39,9 @@ class Accepting:
         stats: StatisticsModel,
         mode: Mode = "incremental",
         force: bool = False,
+        behind: Behind = NOBODY,
     ) -> Proposal:
-        proposal = self.dry_run(plan, queries, stats, mode, force)
+        proposal = self.dry_run(plan, queries, stats, mode, force, behind)
         self.memory = proposal.memory
         return proposal
 
@@ -49,8 +52,9 @@ class Accepting:
         stats: StatisticsModel,
         mode: Mode = "incremental",
         force: bool = False,
+        behind: Behind = NOBODY,
     ) -> Proposal:
-        return self.optimizer.optimize(plan, queries, stats, self.memory, mode, force)
+        return self.optimizer.optimize(plan, queries, stats, self.memory, mode, force, behind)
 
     def rescale(self, plan: Plan, load: Load) -> Rescaling:
         rescaling = self.optimizer.rescale(plan, load, self.memory)

@@ -151,6 +151,31 @@ def test_bits(slots: list[int], says: str) -> None:
     assert bits(slots) == says
 
 
+def test_a_group_that_is_kept_apart_says_so() -> None:
+    plan = force_groups(deployed(q1(), q2(), q3()), PAPER, {"q3": 1})
+    text = explain_plan(plan, PAPER, apart={"q3", "q1"})
+    assert "group 0: q1 (bit 0), q2 (bit 1)\n" in text, "q1 is heavy, but has company"
+    assert "group 1: q3 (bit 0) · apart: heavy\n" in text
+    groups = json.loads(explain_plan(plan, PAPER, "json", apart={"q3"}))["groups"]
+    assert [g["apart"] for g in groups] == [False, True]
+    dot = explain_plan(plan, PAPER, "dot", apart={"q3"})
+    assert 'label="group 0";' in dot and 'label="group 1 · apart: heavy";' in dot
+    assert explain_query(plan, PAPER, "q3", apart={"q3"}).startswith(
+        "q3 · plan version 2 · group 1, bit 0 · apart: heavy"
+    )
+    assert json.loads(explain_query(plan, PAPER, "q3", "json", apart={"q3"}))["apart"] is True
+    assert json.loads(explain_query(plan, PAPER, "q3", "json"))["apart"] is False
+
+
+@pytest.mark.parametrize("format", ["text", "json", "dot"])
+def test_nothing_is_told_of_others_that_are_heavy(format: str) -> None:
+    plan = deployed(q1(), q2(), q3())
+    seen = {"q2": PAPER["q2"]}
+    known = explain_query(plan, seen, "q2", format)
+    assert explain_query(plan, seen, "q2", format, apart={"q1", "q3"}) == known
+    assert explain_query(plan, seen, "q2", format, apart={"q1", "q2", "q3"}) == known, "they share its group"
+
+
 # -- JSON ------------------------------------------------------------------------------------------
 
 
@@ -159,7 +184,7 @@ def test_the_json_shape_of_a_plan() -> None:
     assert document["version"] == 1
     assert document["partitions"] == 1
     assert document["savings"]["joins_asked"] == 3
-    assert document["groups"] == [{"group": 0, "queries": ["q1", "q2"]}]
+    assert document["groups"] == [{"group": 0, "queries": ["q1", "q2"], "apart": False}]
     assert document["queries"][0]["window"] == {"size_ms": 1000, "advance_ms": 1000}
     nodes = {n["text"]: n for n in document["nodes"]}
     assert nodes["(V ⋈ W)"] == {

@@ -91,6 +91,8 @@ def _product_parser() -> Parser:
 @dataclass(slots=True)
 class _Stream:
     schema: StreamSchema
+    now: int = 0
+    """The clock, which stands still."""
     accepted: list[Tuple] = field(default_factory=list)
     watermark: int | None = None
     late: int = 0
@@ -108,7 +110,9 @@ class _Stream:
             self.dead += 1
             return
         time = row[self.schema.time]
-        if self.watermark is not None and time < self.watermark - self.schema.allowed_lateness_ms:
+        if self.schema.max_ahead_ms is not None and time > self.now + self.schema.max_ahead_ms:
+            self.dead += 1
+        elif self.watermark is not None and time < self.watermark - self.schema.allowed_lateness_ms:
             self.late += 1
         else:
             self.accepted.append(Tuple(epoch, time, row))
@@ -176,6 +180,7 @@ class _World:
             time=line["time"],
             watermark_delay_ms=line.get("watermark_delay_ms", 0),
             allowed_lateness_ms=line.get("allowed_lateness_ms", 0),
+            max_ahead_ms=line.get("max_ahead_ms"),
         )
         self.streams[schema.name] = _Stream(schema)
 

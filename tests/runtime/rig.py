@@ -52,8 +52,9 @@ class Rig:
     # -- what users do ----------------------------------------------------------------------------------
 
     def stream(self, name: str, source: ConnectorSpec = PUSH, **columns: Any) -> None:
-        """Columns by name; `delay`, `lateness` and `idle` in milliseconds. Event time is a column `ts`."""
-        timing = {n: columns.pop(n, d) for n, d in (("delay", 0), ("lateness", 0), ("idle", None))}
+        """Columns by name; `delay`, `lateness`, `idle`, `ahead` and `jump` in ms. Event time is a column `ts`."""
+        defaults = {"delay": 0, "lateness": 0, "idle": None, "ahead": None, "jump": None}
+        timing = {n: columns.pop(n, d) for n, d in defaults.items()}
         self.local.create_stream(
             name,
             columns={**columns, "ts": "TIMESTAMP"},
@@ -62,6 +63,8 @@ class Rig:
             watermark_delay_ms=timing["delay"],
             allowed_lateness_ms=timing["lateness"],
             idle_timeout_ms=timing["idle"],
+            max_ahead_ms=timing["ahead"],
+            max_jump_ms=timing["jump"],
         )
 
     def create(self, id: str, sql: str) -> QueryInfo:

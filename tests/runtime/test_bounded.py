@@ -14,9 +14,9 @@ import pytest
 
 from ajoin.sql import parse_query
 from ajoin.testing import LocalEngine
-from runtime.api import ForceOrder
+from runtime.api import ForceOrder, QueryState
 from runtime.kernels.expand import cut, unroll
-from runtime.operators import combinations, count, factorize, join, matches, opening, row_widths, sink
+from runtime.operators import combinations, count, factorize, join, joined_output, matches, opening, row_widths, sink
 from tests.oracle.join import Tuple, windowed_join
 from tests.oracle.rows import freeze
 from tests.runtime.rig import Rig
@@ -238,3 +238,22 @@ def test_a_hostile_pattern_on_long_texts_ends(tmp_path: Path) -> None:
         engine.run_epoch()
         assert [r["a"] for r in engine.rows("one")] == [2]
         assert sorted(r["a"] for r in engine.rows("both")) == [1, 2]
+
+
+def test_a_join_that_hands_on_too_much_is_its_querys_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A join of joins by columns of both sides must lay out its pairs: 3,600 items are more than may be."""
+    monkeypatch.setattr(joined_output, "MOST_BYTES", 3_000 * joined_output.ITEM)
+    both = f"SELECT A.n AS a FROM A JOIN B ON A.k = B.k JOIN C ON A.n = C.n AND B.n = C.j {WINDOW}"
+    r = Rig(tmp_path)
+    for name in "ABC":
+        r.stream(name, k="BIGINT", j="BIGINT", n="BIGINT")
+    r.create("good", f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.n = B.n {WINDOW}")
+    r.create("fine", f"SELECT A.n AS a, C.n AS c FROM A JOIN C ON A.n = C.n {WINDOW}")
+    r.create("huge", both)
+    r.control(ForceOrder("huge", (("A", "B"), "C")))
+    r.epoch({key: [(1, i, i, 7) for i in range(60)] for key in "ABC"})
+    huge = r.engine.query("huge")
+    assert huge.state == QueryState.SUSPENDED and "hands on more than" in huge.suspended
+    windows = 6
+    assert len(r.local.rows("good")) == len(r.local.rows("fine")) == 60 * windows
+    r.local.close()

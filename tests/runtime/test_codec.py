@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from optimizer.errors import InternalError
 from optimizer.model.expressions import Compare, Literal
 from optimizer.model.types import ColumnType as T
+from runtime.buckets.refs import Skip
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.connectors.position import Position
 from runtime.control import events
@@ -54,7 +55,12 @@ def test_events_a_life_rarely_has():
             at_ms=99,
             ends=(events.StreamEnd("V", Position.of({"n": 1})),),
             raised=(events.RaisedWatermark("V", events.FOREVER),),
+            skipped=(
+                events.SkippedTuples("V", 0, Skip(3, 4, "kills")),
+                events.SkippedTuples("V", 2, Skip(0, None, "")),
+            ),
         ),
+        events.TuplesSkipped(epoch=3, skipped=(events.SkippedTuples("V", 0, Skip(3, 4, "kills")),)),
         events.StreamProgress(stream="V", tuples=1, late=2, dead=3, max_time=None),
         events.QueryEnded(uid="q#1", active_until=None),
         letter,

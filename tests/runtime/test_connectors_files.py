@@ -295,3 +295,18 @@ def test_paths_can_be_confined(data, tmp_path):
             check_options(spec(path), allowed_roots=[data])
         with pytest.raises(InvalidRequest, match="a path inside"):
             make_source(spec(path), SCHEMA, tmp_path / "state", allowed_roots=[data])
+
+
+def test_a_stream_can_be_read_from_another_place_on(data):
+    for n in range(3):
+        put(data, f"{n}.jsonl", n)
+    source = open_source(data, max_files="1")
+    stands = source.latest(0, NOW)
+    assert stands == 1
+    assert source.seek("latest", stands, NOW) == 3, "all that are there are left out"
+    assert source.seek("earliest", stands, NOW) == 0 and source.seek("2", stands, NOW) == 2
+    put(data, "3.jsonl", 3)
+    assert source.latest(3, NOW) == 4 and numbers(source, 3, 4) == [3]
+    assert numbers(open_source(data), 0, 4) == [0, 1, 2, 3]
+    with pytest.raises(InvalidRequest, match="from 0 to 4"):
+        source.seek("5", 4, NOW)

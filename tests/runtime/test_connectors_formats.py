@@ -302,3 +302,30 @@ def test_random_damage_never_raises_and_what_comes_through_is_valid(tmp_path, na
         for dead in loaded.dead:
             assert dead.place.startswith(name)
             "".join((dead.place, dead.reason, dead.text)).encode("utf-8")
+
+
+# -- files that would kill whoever reads them ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz"])
+def test_a_file_that_unpacks_to_more_than_memory_holds(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(formats, "UNPACKED", 1 << 20)
+    loaded = load(tmp_path, name, gzip.compress(b" " * (50 << 20)))
+    assert places(loaded) == [name] and "1,048,576 are the most" in loaded.dead[0].reason
+    whole = gzip.compress(lines({"ts": 1}) + b" " * ((1 << 20) - 10))
+    assert len(gzip.decompress(whole)) == 1 << 20 and places(load(tmp_path, "b.jsonl.gz", whole)) == []
+
+
+def test_a_parquet_file_of_few_bytes_and_many_rows(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ts": pa.array([7] * 3_000_000)}), path)
+    assert path.stat().st_size < 1 << 20 and load_file(path, "parquet", SCHEMA, "a").table.num_rows == 3_000_000
+    monkeypatch.setattr(formats, "UNPACKED", 1 << 20)
+    loaded = load_file(path, "parquet", SCHEMA, "a")
+    assert places(loaded) == ["a"] and "split the file" in loaded.dead[0].reason
+
+
+@pytest.mark.parametrize("deep", [b'{"ts": 1, "n": ' + b"[" * 200_000, b"[" * 200_000, b'{"ts":' * 200_000])
+def test_deep_nests_and_long_numbers_harm_only_their_line(tmp_path, deep):
+    loaded = load(tmp_path, "a.jsonl", lines({"ts": 1}, deep, b'{"ts": ' + b"9" * 10_000 + b"}", {"ts": 2}))
+    assert [r[0] for r in rows_of(loaded)] == [1, 2] and places(loaded) == ["a.jsonl line 2", "a.jsonl line 3"]

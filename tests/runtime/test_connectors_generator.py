@@ -299,6 +299,17 @@ def test_start_now_is_the_time_of_the_first_plan_even_after_a_restart():
     assert event_ms(read.load(SCHEMA).table)[0] == 123_005
 
 
+def test_another_place_means_the_same_tuples():
+    s = source(rate="10", start_ms="now")
+    stands = {"n": 1, "t0": 5000}
+    assert s.seek("earliest", stands, 7000) == {"n": 0, "t0": 5000}
+    assert s.seek("latest", stands, 7000) == {"n": 21, "t0": 5000}, "what is due is left out"
+    assert s.seek("20", stands, 7000) == {"n": 20, "t0": 5000}
+    assert source(rate="max").seek("latest", stands, 7000) == stands
+    with pytest.raises(InvalidRequest, match="from 0 to 21"):
+        s.seek("22", stands, 7000)
+
+
 @given(st.lists(st.integers(0, 3000), max_size=8), st.integers(1, 5000), st.integers(1, 500))
 @settings(max_examples=50, deadline=None)
 def test_offsets_only_move_forward_and_never_beyond_what_is_due(pauses, rate, batch):

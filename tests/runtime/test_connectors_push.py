@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import datetime
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.push import PushSource
+from runtime.connectors.push import PushSource, batches_in
 from runtime.connectors.registry import make_source
 
 SCHEMA = StreamSchema("S", (Column("ts", ColumnType.TIMESTAMP), Column("n", ColumnType.BIGINT)), time="ts")
@@ -115,3 +116,19 @@ def test_from_the_registry(tmp_path):
     assert isinstance(source, PushSource)
     source.append_rows([{"n": 1}])
     assert make_source(ConnectorSpec("push"), SCHEMA, tmp_path).latest(0, 0) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_table_is_a_dead_letter_and_kills_nobody(tmp_path, seed):
+    """Arrow does not look whether a table points outside of its own buffers; reading on would end the process."""
+    source = PushSource(tmp_path)
+    source.append_table(pa.table({"n": pa.array(range(50), pa.int32()), "ts": list(range(50))}))
+    (path,) = batches_in(tmp_path).values()
+    rng, data = Random(seed), bytearray(path.read_bytes())
+    for _ in range(8):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    path.write_bytes(data)
+    (read,) = source.reads(0, 1)
+    loaded = read.load(SCHEMA)
+    assert loaded.table.num_rows + len(loaded.dead) >= 1
+    assert all(letter.place.startswith("pushed batch 0") for letter in loaded.dead)

@@ -113,7 +113,7 @@ def committed(s, epoch, progress=()):
 
 
 def watermark(c, uid="q#1"):
-    return c.watermark(c.state.queries[uid].query)
+    return c.state.watermark(c.state.queries[uid].query)
 
 
 def test_deciding_changes_nothing(coordinator):

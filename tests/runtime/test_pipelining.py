@@ -43,10 +43,11 @@ def open_engine(directory: Path, pipelined: bool) -> tuple[Engine, Watching]:
     return engine, executor
 
 
-def declare(engine: Engine) -> None:
+def declare(engine: Engine, **bounds: int) -> None:
     for seed, name in enumerate("ABC"):
         columns = tuple(Column(c, ColumnType.BIGINT) for c in ("k", "j", "x"))
-        schema = StreamSchema(name, (Column("ts", ColumnType.TIMESTAMP), *columns), "ts", watermark_delay_ms=200)
+        typed = (Column("ts", ColumnType.TIMESTAMP), *columns)
+        schema = StreamSchema(name, typed, "ts", watermark_delay_ms=200, **bounds)
         options = {
             "rate": "max", "batch": "200", "seed": str(seed), "event_rate": "400", "start_ms": "0",
             "disorder_ms": "500", "limit": "2000",

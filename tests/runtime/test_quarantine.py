@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound
 from optimizer.model.plan import id_of
 from runtime.api import QueryState, ResumeQuery, SuspendQuery
 from runtime.control.quarantine import find_culprits
+from runtime.durable.mark import mark
 from runtime.execution.executor import LocalExecutor
 from runtime.operators.join import JoinShared, run_join
 from runtime.spark.executor import SparkExecutor
+from runtime.state_tools.files import read_state
+from runtime.state_tools.suspend import REASON, suspend
 from tests.runtime.rig import Rig
 
 WINDOW = "WINDOW TUMBLING (SIZE 100 MS)"
@@ -84,6 +87,60 @@ def test_the_culprit_is_suspended_and_nobody_else_notices(tmp_path, undisturbed)
     listed = rig.engine.state
     assert {p.name for p in rig.files("buckets")} == listed.bucket_files, "probes leave nothing behind"
     assert {p.name for p in rig.files("results")} == listed.segment_files
+
+
+def test_each_culprit_is_told_what_its_own_task_said(tmp_path, undisturbed):
+    class Different(LocalExecutor):
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if stage is run_join:
+                for id in sorted({"bad", "worse"} & ending(shared)):
+                    raise MemoryError(f"this is about {id}")
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", Different())
+    for id in ("worse", "bad"):
+        rig.create(id, BAD)
+    for epoch in range(8):
+        rig.epoch(tuples(epoch))
+    for id in ("bad", "worse"):
+        assert rig.engine.query(id).suspended.endswith(f"this is about {id}")
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+
+
+def test_the_culprits_may_be_more_than_everybody_else(tmp_path, undisturbed):
+    many = [f"bad{n}" for n in range(6)]
+    rig = opened(tmp_path / "state", Dying(*many))
+    for epoch in range(8):
+        if epoch == 2:
+            for id in many:
+                rig.create(id, BAD)
+        rig.epoch(tuples(epoch))
+    assert {rig.engine.query(id).state for id in many} == {QueryState.SUSPENDED}
+    assert {id: rig.rows(id) for id in ("good", "other")} == undisturbed
+
+
+def test_all_of_them_may_be_to_blame_and_the_platform_goes_on(tmp_path):
+    executor = Dying("good", "other")
+    rig = opened(tmp_path / "state", executor)
+    rig.epoch(tuples(0))
+    assert {q.state for q in rig.engine.queries()} == {QueryState.SUSPENDED}
+    executor.ids.clear()
+    rig.control(ResumeQuery("good"))
+    rig.epoch(tuples(5))
+    assert rig.engine.query("good").state == QueryState.RUNNING and rig.rows("good")
+
+
+def test_a_machine_on_which_nothing_runs_is_nobodys_fault(tmp_path):
+    class Broken(Dying):
+        def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> Any:
+            if self.joins:
+                raise MemoryError("no worker starts")
+            return super().run(name, stage, shared, tasks)
+
+    rig = opened(tmp_path / "state", Broken("good", "other"))
+    with pytest.raises(MemoryError):
+        rig.epoch(tuples(0))
+    assert all(q.state == QueryState.RUNNING for q in rig.engine.queries())
 
 
 def test_it_survives_a_restart_and_can_be_resumed_or_deleted(tmp_path, undisturbed):
@@ -159,6 +216,48 @@ def test_queries_can_be_suspended_before_anything_runs(killed, undisturbed):
     assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
 
 
+@pytest.mark.parametrize("which", ["bad", "all"])
+def test_queries_can_be_suspended_without_a_platform(killed, which):
+    """Whatever starts, with this query it dies in the planned epoch. A wrong id changes nothing."""
+    with pytest.raises(NotFound):
+        suspend(killed, ["bad", "nobody"], 7)
+    assert read_state(killed).state.running.keys() == {"good#1", "other#2", "bad#3"}, (
+        "one that is wrong changes nothing"
+    )
+    done = suspend(killed, [which], 7)
+    assert done.planned == 2 and set(done.queries) == ({"bad"} if which == "bad" else {"bad", "good", "other"})
+    again = Rig(killed, Killing())
+    assert again.engine.epoch == 2 and again.engine.query("bad").state == QueryState.SUSPENDED
+    assert again.engine.query("bad").suspended == REASON
+    with pytest.raises(FailedPrecondition, match="another running platform"):
+        suspend(killed, ["all"], 7)
+
+
+def test_the_others_go_on_after_a_suspension_without_a_platform(killed, undisturbed):
+    suspend(killed, ["bad"], 7)
+    again = Rig(killed, Killing())
+    for epoch in range(2, 8):
+        again.epoch(tuples(epoch))
+    assert {id: again.rows(id) for id in ("good", "other")} == undisturbed
+    again.control(ResumeQuery("bad"))
+    again.engine.close()
+    with pytest.raises(FailedPrecondition) as twice:
+        suspend_twice(killed)
+    assert twice.value.reason == "QUERY_SUSPENDED"
+
+
+def suspend_twice(directory: Path) -> None:
+    suspend(directory, ["bad"], 7)
+    suspend(directory, ["bad"], 7)
+
+
+def test_a_fast_tier_is_not_suspended_by_itself(killed):
+    mark(killed, "file:///somewhere")
+    with pytest.raises(FailedPrecondition) as refused:
+        suspend(killed, ["bad"], 7)
+    assert refused.value.reason == "STATE_TIERED" and "--suspend" in refused.value.hint
+
+
 def test_what_the_epoch_measured_belongs_to_the_plan_without_the_culprit(tmp_path):
     """The culprit has the only bit of a second word of query sets, which the plan without it does not have."""
     rig = opened(tmp_path / "state", Dying("bad"))
@@ -228,17 +327,17 @@ def test_the_search_finds_all_culprits_in_few_runs(seed):
         runs.append(len(kept))
         return not guilty & set(kept)
 
-    found = find_culprits(uids, ends)
+    found = find_culprits(uids, ends, len(uids))
     assert found is not None and set(found) == guilty
     assert len(runs) <= 2 + len(guilty) * (len(uids).bit_length() + 1)
 
 
 def test_a_query_that_only_fails_beside_another_one_is_enough():
-    culprits = find_culprits(["a", "b", "c"], lambda kept: not {"a", "c"} <= set(kept))
+    culprits = find_culprits(["a", "b", "c"], lambda kept: not {"a", "c"} <= set(kept), 3)
     assert culprits is not None and len(culprits) == 1
-    assert find_culprits(["a"], lambda kept: True) == ()
-    assert find_culprits(["a"], lambda kept: False) is None
-    assert find_culprits(["a", "b", "c"], lambda kept: not kept) is None, "not all of them"
+    assert find_culprits(["a"], lambda kept: True, 1) == ()
+    assert find_culprits(["a"], lambda kept: False, 1) is None
+    assert find_culprits(["a", "b", "c"], lambda kept: not kept, 2) is None, "more than may be"
 
 
 def dying(shared: tuple[Any, Any], task: Any) -> Any:

@@ -146,11 +146,13 @@ class Broken(Exception):
 
 
 class Failing(LocalExecutor):
+    """From the stage with this word in its name on, nothing runs on the machine."""
+
     def __init__(self):
         self.word = None
 
     def run(self, name, stage, shared, tasks):
-        if self.word is not None and self.word in name:
+        if self.word is not None and (self.word in name or "does nothing" in name):
             raise Broken(name)
         return super().run(name, stage, shared, tasks)
 
