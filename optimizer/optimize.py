@@ -33,7 +33,7 @@ from optimizer.cost.cardinality import Cardinalities
 from optimizer.cost.model import CostModel, Member, Shared, Weights
 from optimizer.cost.shapes import Profile, Shapes
 from optimizer.model.plan import Node, Plan, RunningQuery, SourceNode, walk
-from optimizer.model.query import JoinQuery
+from optimizer.model.query import Query
 from optimizer.policy import scaling
 from optimizer.policy.apart import ApartConfig, kept_apart, watch
 from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict, judge
@@ -118,7 +118,7 @@ class CostBasedOptimizer:
     def __init__(self, config: OptimizerConfig | None = None) -> None:
         self.config = config or OptimizerConfig()
         self._shapes = Shapes()
-        self._profiles: dict[str, tuple[JoinQuery, Profile]] = {}
+        self._profiles: dict[str, tuple[Query, Profile]] = {}
         self._model: tuple[StatisticsModel, int, CostModel] | None = None
 
     # -- phase 1 -------------------------------------------------------------------------------------------------------
@@ -130,9 +130,10 @@ class CostBasedOptimizer:
         deleted: Collection[str],
         memory: Memory,
         behind: Behind = NOBODY,
+        running: Mapping[str, RunningQuery] = eager.NOBODY,
     ) -> Step:
-        """The plan after one query batch; `deleted` holds uids."""
-        new = eager.create_delete(plan, created, deleted, self.apart(plan, memory, behind))
+        """The plan after one query batch; `deleted` holds uids, `running` the queries of `plan`."""
+        new = eager.create_delete(plan, created, deleted, self.apart(plan, memory, behind), running)
         return Step(new, memory.after_batch(plan, [rq.uid for rq in created], deleted))
 
     def apart(self, plan: Plan, memory: Memory, behind: Behind = NOBODY) -> frozenset[str]:

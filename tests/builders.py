@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from optimizer.model.expressions import ColumnRef, Compare, Expr, Literal, Value
 from optimizer.model.plan import RunningQuery
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
+from optimizer.model.query import EquiPredicate, Output, Query, Source
 from optimizer.model.types import Column, ColumnType, StreamSchema, common_type
 from optimizer.model.windows import PeriodicWindow
 
@@ -59,7 +59,7 @@ def join_query(
     window: PeriodicWindow | tuple[int, int] | int = 1000,
     schemas: Mapping[str, StreamSchema] = PAPER,
     sql: str = "",
-) -> JoinQuery:
+) -> Query:
     """Sources are "V" or "V a" (stream, alias); `on` holds "a.x = b.y"; `where` holds ("a.x", "<", 10), at
     most one each.
 
@@ -83,7 +83,7 @@ def join_query(
     if isinstance(window, int):
         window = (window, window)
     every = [f"{a}.{c.name}" for a, schema in streams.items() for c in schema.columns]
-    return JoinQuery(
+    return Query(
         sql=sql,
         sources=named,
         window=window if isinstance(window, PeriodicWindow) else PeriodicWindow(*window),
@@ -94,7 +94,7 @@ def join_query(
     )
 
 
-def running(id: str, query: JoinQuery, *, uid: str | None = None, active_from: int | None = None) -> RunningQuery:
+def running(id: str, query: Query, *, uid: str | None = None, active_from: int | None = None) -> RunningQuery:
     return RunningQuery(uid or id, id, query, active_from)
 
 
@@ -129,7 +129,7 @@ def _joinable(a: StreamSchema, b: StreamSchema) -> list[tuple[str, str]]:
 
 
 @st.composite
-def join_queries(draw: st.DrawFn, *, max_sources: int = 5) -> JoinQuery:
+def join_queries(draw: st.DrawFn, *, max_sources: int = 5) -> Query:
     """Connected by construction: a random spanning tree of equalities and up to two more; self-joins too."""
     streams = draw(st.lists(st.sampled_from(sorted(PAPER)), min_size=2, max_size=max_sources))
     aliases = [f"a{i}" for i in range(len(streams))]

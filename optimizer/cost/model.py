@@ -9,9 +9,12 @@ A group pays for each thing once, however many of its queries use it:
 - an index per (leaf, key columns), over the tuples that *any* query of the group wants on that leaf;
 - an exchange per (join, new key), over the tuples that the join's users want;
 - an intersection per join;
+- a fold, or the pass over tuples that are delivered as they are, per leaf of queries over one stream: like an index;
 - the combinations its sinks expand, per join that is the last one of some queries, over the tuples that those
   queries want. Queries that want different tuples make each other's combinations be looked at (Figure 6: 6*6 against
-  3*3 + 3*3); that is the price of sharing, and the reason for groups.
+  3*3 + 3*3); that is the price of sharing, and the reason for groups;
+- the rows of windows that close, per query that folds: nobody shares them, so they decide nothing, but they are part
+  of what a query costs.
 
 Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per
 second unless the weights were calibrated (`calibration`), then in seconds of work per second.
@@ -48,21 +51,24 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Queries of one shape within one group, taken together: per leaf of the shape the union of their columns."""
+    """Queries of one shape within one group, taken together: per leaf of the shape the union of their columns.
+    `closed`: rows a second of windows that close."""
 
     shape: Shape
     bits: tuple[int, ...]
     seconds: float
     uids: tuple[str, ...]
+    closed: float = 0.0
 
     def plus(self, other: Member) -> Member:
         bits = tuple(a | b for a, b in zip(self.bits, other.bits, strict=True))
         uids = tuple(sorted((*self.uids, *other.uids)))
-        return replace(self, bits=bits, seconds=max(self.seconds, other.seconds), uids=uids)
+        closed = self.closed + other.closed
+        return replace(self, bits=bits, seconds=max(self.seconds, other.seconds), uids=uids, closed=closed)
 
 
 Tree = tuple[Member, int]
-"""A member and the root of its tree: the number of a join, or of a leaf if the member reads only one stream."""
+"""A member and the root of its tree: the number of a join, or of a scan if the member reads only one stream."""
 
 
 @dataclass(slots=True)
@@ -84,8 +90,8 @@ class _Use:
 class Shared:
     """One group with its trees, taken apart into what is paid once. Mutable, for the search that made it.
 
-    `remove` takes a tree out but leaves its columns in the unions (they cannot be subtracted), so the cost is exact
-    only for groups built by adding.
+    `remove` takes a tree out but leaves its columns in the unions and its closed windows (they cannot be subtracted),
+    so the cost is exact only for groups built by adding.
     """
 
     def __init__(self, model: CostModel, trees: Iterable[Tree] = ()) -> None:
@@ -95,6 +101,7 @@ class Shared:
         self.sinks: dict[int, _Use] = {}
         self.indexes: dict[int, int] = {}
         self.exchanges: dict[int, int] = {}
+        self.closed = 0.0
         self._fractions: dict[int, float] = {}
         self._keys: dict[int, float] = {}
         for member, root in trees:
@@ -113,7 +120,10 @@ class Shared:
                 indexes[index] = indexes.get(index, 0) + 1
             for exchange in join.exchanges:
                 exchanges[exchange] = exchanges.get(exchange, 0) + 1
+        for index in shapes.scanned(root):
+            indexes[index] = indexes.get(index, 0) + 1
         self._use(self.sinks, root, [own[leaf] for leaf in shapes.leaves(root)], member.seconds)
+        self.closed += member.closed
 
     def remove(self, root: int) -> None:
         table = self.model.shapes.joins
@@ -123,6 +133,8 @@ class Shared:
             for exchange in table[number].exchanges:
                 _decrease(self.exchanges, exchange)
             self._unuse(self.joins, number)
+        for index in self.model.shapes.scanned(root):
+            _decrease(self.indexes, index)
         self._unuse(self.sinks, root)
 
     def absorb(self, other: Shared) -> None:
@@ -135,6 +147,7 @@ class Shared:
             self.indexes[index] = self.indexes.get(index, 0) + n
         for exchange, n in other.exchanges.items():
             self.exchanges[exchange] = self.exchanges.get(exchange, 0) + n
+        self.closed += other.closed
 
     def _widen(self, bits: Mapping[int, int]) -> None:
         for leaf, b in bits.items():
@@ -164,6 +177,7 @@ class Shared:
             + sum(self.exchange(e) for e in self.exchanges)
             + sum(self.intersection(j) for j in self.joins)
             + sum(self.materialization(j) for j in self.sinks)
+            + self.model.weights.materialization * self.closed
         )
 
     def absorption(self, other: Shared) -> float:
@@ -296,7 +310,7 @@ class CostModel:
     def tree_cost(self, root: int, fractions: Mapping[int, Number], seconds: Number) -> Number:
         """COST of one tree as a group of its own, for many sets of queries at once: fractions may be arrays.
 
-        The same sum as `Shared.cost` for a single member; a test holds them together.
+        The same sum as `Shared.cost` for a single member, without windows that close; a test holds them together.
         """
         w, card, joins = self.weights, self.cardinalities, self.shapes.joins
         ops = SCALAR if isinstance(seconds, float) else ARRAY
@@ -317,4 +331,6 @@ class CostModel:
             keys[number] = ops.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
         leaves = self.shapes.leaves(root)
+        for _ in self.shapes.scanned(root):
+            total = total + self.index(leaves[0], fractions[leaves[0]])
         return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)

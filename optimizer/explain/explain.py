@@ -6,37 +6,48 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
     plan   {version, partitions, splits: [{partition, ways}], savings: {...},
             groups: [{group, queries: [id], apart}],
             queries: [{id, uid, group, bit, window, sink_mode, root}],
-            nodes: [node]}                                              inputs before consumers
+            nodes: [node],                                              inputs before consumers
+            folds: [fold]}
     query  {id, uid, sql, plan_version, group, apart, bit, active_from, window, sink_mode, order,
             selections: {alias: text}, residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
-            cost: {alone, shared} or null, nodes: [node]}
+            cost: {alone, shared} or null, nodes: [node], fold: fold or null}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
             queries: [id], others, bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
+    fold   {name, node, text, queries: [id], others, groups: [text], windows: [text], cut, slices_a_minute,
+            keeps: [text], combining: {windows: [combined], together: {from, ways: {kind: way}} or null},
+            counted: {tuples, entries, groups, pieces, query_sets, by_query} or null}
+    combined  {window, queries: [id], way: "blocks" or "all", parts, unit, entries, why}
 
-`order` is nested lists of aliases, as `force` takes it. `window` is {size_ms, advance_ms}. `sink_mode`: "ROWS",
-"FACTORIZED" or "COUNT". `observed` and
+`order` is nested lists of aliases, as `force` takes it. `window` holds what its kind is made of ({size_ms, advance_ms}
+of hopping and tumbling ones, nothing without a window) and `sql`. `sink_mode`: "ROWS", "FACTORIZED" or "FOLD". A fold's
+`cut` is "slices", "pieces", "times" or "tuples" (optimizer.model.folds); what is counted is per epoch. `combining` is
+about windows that overlap (optimizer.explain.combining): a window has so many `parts` ("slices" or "tuples"), and with
+blocks it is combined from so many `entries`. Where so many windows close in one epoch (`from`), each kind of partial is
+combined in its `way`: "combine", "subtract" or "stacks". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
 a digest for a join, `g<group>-<leaf>` for a source. `apart` is true for a group, and for a query alone in its group,
 that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those the reader
-may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`) is null.
+may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is null.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from optimizer.errors import InvalidRequest, NotFound
 from optimizer.explain.describe import shared_with
 from optimizer.explain.dot import plan_dot
+from optimizer.explain.folds import Folds, FoldView, fold_views
 from optimizer.explain.render import render
 from optimizer.explain.savings import Savings, what_sharing_saves
 from optimizer.explain.text import plan_text, query_text
 from optimizer.explain.views import Figures, NodeView, groups_apart, node_views
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery, walk
 from optimizer.model.trees import order_of
+from optimizer.model.windows import Window
 
 __all__ = ["FORMATS", "Savings", "explain_plan", "explain_query", "what_sharing_saves"]
 
@@ -51,17 +62,19 @@ def explain_plan(
     observed: Mapping[str, float] | None = None,
     estimated: Mapping[str, float] | None = None,
     apart: Collection[str] = (),
+    folds: Folds | None = None,
 ) -> str:
-    """The whole plan; `queries` by uid; `apart`: uids of those that are kept apart."""
+    """The whole plan; `queries` by uid; `apart`: uids of those that are kept apart; `folds`: what is known of them."""
     figures = Figures(observed or {}, estimated or {})
+    shared = fold_views(plan, queries, folds)
     heavy = groups_apart(plan, apart)
     match _known(format):
         case "json":
-            return json.dumps(_plan_document(plan, queries, figures, heavy), ensure_ascii=False, indent=2)
+            return json.dumps(_plan_document(plan, queries, figures, heavy, shared), ensure_ascii=False, indent=2)
         case "dot":
-            return plan_dot(plan, node_views(plan, queries, figures), heavy)
+            return plan_dot(plan, node_views(plan, queries, figures), heavy, folds=shared)
         case _:
-            return plan_text(plan, queries, node_views(plan, queries, figures), heavy)
+            return plan_text(plan, queries, node_views(plan, queries, figures), heavy, shared)
 
 
 def explain_query(
@@ -74,6 +87,7 @@ def explain_query(
     estimated: Mapping[str, float] | None = None,
     cost: tuple[float, float] | None = None,
     apart: Collection[str] = (),
+    folds: Folds | None = None,
 ) -> str:
     """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives.
 
@@ -86,25 +100,32 @@ def explain_query(
     views = node_views(plan, queries, figures)
     views = {node: views[node] for node in walk(plan.by_uid[uid].root)}
     heavy = groups_apart(plan, {uid} & set(apart))
+    fold = next((f for f in fold_views(plan, queries, folds) if f.holds(plan, queries[uid])), None)
     price = (cost[0], None) if cost and any(view.others for view in views.values()) else cost
     match _known(format):
         case "json":
-            return json.dumps(_query_document(plan, queries, uid, views, price, heavy), ensure_ascii=False, indent=2)
+            return json.dumps(
+                _query_document(plan, queries, uid, views, price, heavy, fold), ensure_ascii=False, indent=2
+            )
         case "dot":
-            return plan_dot(plan, views, heavy, only=queries[uid].id)
+            return plan_dot(plan, views, heavy, only=queries[uid].id, folds=(fold,) if fold else ())
         case _:
-            return query_text(plan, queries, uid, views, price, heavy)
+            return query_text(plan, queries, uid, views, price, heavy, fold)
 
 
 def _plan_document(
-    plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures, heavy: Collection[int]
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    figures: Figures,
+    heavy: Collection[int],
+    folds: Collection[FoldView],
 ) -> dict[str, Any]:
     views = node_views(plan, queries, figures)
     return {
         "version": plan.version,
         "partitions": plan.partitioning.count,
         "splits": [{"partition": p, "ways": w} for p, w in plan.partitioning.splits],
-        "savings": asdict(what_sharing_saves(plan)),
+        "savings": asdict(what_sharing_saves(plan, queries)),
         "groups": [
             {"group": group, "queries": [queries[p.uid].id for p in members], "apart": group in heavy}
             for group, members in plan.groups.items()
@@ -115,13 +136,14 @@ def _plan_document(
                 "uid": p.uid,
                 "group": p.group,
                 "bit": p.slot,
-                "window": asdict(queries[p.uid].query.window),
+                "window": _window_document(queries[p.uid].query.window),
                 "sink_mode": queries[p.uid].query.sink_mode,
                 "root": p.root.name,
             }
             for p in plan.placements
         ],
         "nodes": [_node_document(v) for v in views.values()],
+        "folds": [f.document for f in folds],
     }
 
 
@@ -132,6 +154,7 @@ def _query_document(
     views: Mapping[Node, NodeView],
     cost: tuple[float, float | None] | None,
     heavy: Collection[int],
+    fold: FoldView | None,
 ) -> dict[str, Any]:
     rq, at = queries[uid], plan.by_uid[uid]
     return {
@@ -143,7 +166,7 @@ def _query_document(
         "apart": at.group in heavy,
         "bit": at.slot,
         "active_from": rq.active_from,
-        "window": asdict(rq.query.window),
+        "window": _window_document(rq.query.window),
         "sink_mode": rq.query.sink_mode,
         "order": order_of(rq, at.root),
         "selections": {alias: render(e) for alias, e in rq.query.selections},
@@ -156,7 +179,14 @@ def _query_document(
         ],
         "cost": {"alone": cost[0], "shared": cost[1]} if cost else None,
         "nodes": [_node_document(v) for v in views.values()],
+        "fold": fold.document if fold else None,
     }
+
+
+def _window_document(window: Window) -> dict[str, Any]:
+    """Numbers and texts; an expression is in `sql`."""
+    parts = {f.name: getattr(window, f.name) for f in fields(window)}
+    return {**{name: value for name, value in parts.items() if isinstance(value, int | str)}, "sql": window.sql}
 
 
 def _node_document(view: NodeView) -> dict[str, Any]:

@@ -12,12 +12,16 @@ import re
 from datetime import datetime, timedelta
 
 from optimizer.model.expressions import (
+    Aggregate,
     And,
     Arithmetic,
+    Call,
+    Case,
+    Cast,
     ColumnRef,
     Compare,
-    CountAll,
     Expr,
+    GroupRef,
     InList,
     IsNull,
     Like,
@@ -64,8 +68,12 @@ class _Renderer:
                 return text, _SIGN if text.startswith("-") else _ATOM
             case WindowBound(which):
                 return which, _ATOM
-            case CountAll():
-                return "COUNT(*)", _ATOM
+            case GroupRef(index):
+                return f"#{index + 1}", _ATOM
+            case Aggregate(function, arguments, _, parameters, where):
+                given = [self.text(a, _OR) for a in arguments] + [literal(p, ColumnType.DOUBLE) for p in parameters]
+                text = f"{function}({', '.join(given) or '*'})"
+                return text + (f" FILTER (WHERE {self.text(where, _OR)})" if where is not None else ""), _ATOM
             case Compare(op, left, right):
                 return f"{self.text(left, _SUM)} {op} {self.text(right, _SUM)}", _COMPARE
             case Arithmetic(op, left, right):
@@ -84,6 +92,16 @@ class _Renderer:
                 return f"NOT {self.text(operand, _NOT)}", _NOT
             case IsNull() | InList() | Like():
                 return self._test(expr, ""), _COMPARE
+            case Call("EXTRACT", (Literal(str(unit)), operand)):
+                return f"EXTRACT({unit} FROM {self.text(operand, _SUM)})", _ATOM
+            case Call(function, arguments):
+                return f"{function}({', '.join(self.text(a, _OR) for a in arguments)})", _ATOM
+            case Cast(operand, type_):
+                return f"CAST({self.text(operand, _OR)} AS {type_})", _ATOM
+            case Case(branches, otherwise):
+                texts = [f"WHEN {self.text(when, _OR)} THEN {self.text(then, _OR)}" for when, then in branches]
+                texts += [] if otherwise is None else [f"ELSE {self.text(otherwise, _OR)}"]
+                return f"CASE {' '.join(texts)} END", _ATOM
 
     def _list(self, word: str, operands: tuple[Expr, ...], binds: int, empty: str) -> tuple[str, int]:
         if not operands:

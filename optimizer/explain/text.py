@@ -10,9 +10,10 @@
         ├── V  index vID  σ q1: lang = 'ENG' · q2: geo = 'US'  [q1 q2 · bits 0-1]  shared by 2
         └── W  index vID  σ q1: geo = 'GER' · q2: duration < 10  [q1 q2 · bits 0-1]  shared by 2
 
-The brackets hold the queries that use a node and their bits, an arrow the queries whose result it is. A
-node is drawn once; where it is used again only its name appears, with "see above". Long lists are cut: JSON
-has everything. A group line that ends with "apart: heavy" is one that nobody else joins.
+The brackets hold the queries that use a node and their bits, an arrow the queries whose result it is. A node is
+drawn once; where it is used again only its name appears, with "see above". A sentence below the trees of a group says
+who folds what once, and the lines below it how windows that overlap are combined. Long lists are cut: JSON has
+everything. A group line that ends with "apart: heavy" is one that nobody else joins.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import networkx as nx
 
 from optimizer.explain.describe import and_others, first_few, shared_with
+from optimizer.explain.folds import FoldView
 from optimizer.explain.render import render
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
 from optimizer.model.graphs import plan_graph
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery
-from optimizer.model.query import COUNT, FACTORIZED, ROWS
+from optimizer.model.query import FACTORIZED, FOLD, ROWS
 from optimizer.model.trees import Order, order_of
 
 FEW = 6
@@ -35,12 +37,16 @@ WIDTH = 100
 DELIVERS = {
     ROWS: "rows",
     FACTORIZED: "lists whose product are the rows (EMIT FACTORIZED)",
-    COUNT: "one row per window when it closes (COUNT(*))",
+    FOLD: "one row per group and window when it closes",
 }
 
 
 def plan_text(
-    plan: Plan, queries: Mapping[str, RunningQuery], views: Mapping[Node, NodeView], heavy: Collection[int] = ()
+    plan: Plan,
+    queries: Mapping[str, RunningQuery],
+    views: Mapping[Node, NodeView],
+    heavy: Collection[int] = (),
+    folds: Collection[FoldView] = (),
 ) -> str:
     """`heavy`: groups of queries that are kept apart."""
     head = [
@@ -52,7 +58,7 @@ def plan_text(
     ]
     lines = [" · ".join(head)]
     if plan.placements:
-        lines.append(str(what_sharing_saves(plan)))
+        lines.append(str(what_sharing_saves(plan, queries)))
     graph = plan_graph(views)
     for group, members in plan.groups.items():
         lines += [
@@ -62,6 +68,8 @@ def plan_text(
             + apart_text(group, heavy),
         ]
         lines += _forest([p.root for p in members], graph, views)
+        for f in (f for f in folds if f.node.group == group):
+            lines += [f.sentence, *(f"    {line}" for line in f.combining.lines())]
     return "\n".join(lines)
 
 
@@ -72,16 +80,22 @@ def query_text(
     views: Mapping[Node, NodeView],
     cost: tuple[float, float | None] | None,
     heavy: Collection[int] = (),
+    fold: FoldView | None = None,
 ) -> str:
     rq, at = queries[uid], plan.by_uid[uid]
     version = f" · plan version {plan.version}" if plan.version else ""
     since = f" · active from {rq.active_from}" if rq.active_from is not None else ""
     lines = [
         f"{rq.id}{version} · group {at.group}, bit {at.slot}{apart_text(at.group, heavy)}{since}",
-        f"window      {rq.query.window.sql}",
+        f"window      {rq.query.window.sql or 'none'}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"join order  {_order(order_of(rq, at.root))}",
     ]
+    if fold is not None:
+        lines += _listed("folds", [fold.sentence])
+        lines += _listed("windows", [shorten(", ".join(fold.windows), WIDTH)] if len(fold.windows) > 1 else [])
+        lines += _listed("combines", fold.combining.lines(rq.id))
+        lines += _listed("keeps", [shorten(", ".join(fold.keeps) or "whether there is anything", WIDTH)])
     renamed = [f"{s.alias} is {rq.leaf_of(s.alias)}" for s in rq.query.sources if s.alias != str(rq.leaf_of(s.alias))]
     lines += _listed("streams", [", ".join(renamed)] if renamed else [])
     lines += _listed("selections", [shorten(render(e), WIDTH) for _, e in rq.query.selections])
@@ -116,7 +130,7 @@ def _cost(alone: float, shared: float | None) -> str:
 
 
 def _member(rq: RunningQuery, slot: int) -> str:
-    short = {ROWS: "", FACTORIZED: ", FACTORIZED", COUNT: ", COUNT(*)"}
+    short = {ROWS: "", FACTORIZED: ", FACTORIZED", FOLD: ", FOLD"}
     return f"{rq.id} (bit {slot}{short[rq.query.sink_mode]})"
 
 

@@ -6,12 +6,16 @@ logic applies: a comparison with NULL is NULL, a row passes only when its condit
 Two corners SQL leaves open are closed like this: integer division and remainder truncate towards zero, and dividing an
 integer by zero gives NULL (a shared pipeline must not stop for one query's division); integer arithmetic wraps.
 BETWEEN arrives here as two comparisons, `a NOT IN (...)` as Not(InList). DOUBLE follows IEEE 754; NaN equals nothing.
+
+Functions follow the same two rules: they never fail. What has no value is NULL (a text that is no number, cast to one),
+what does not fit wraps (ABS of the smallest integer). optimizer.model.functions lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 from optimizer.model.types import ColumnType
 
@@ -44,10 +48,26 @@ class WindowBound:
 
 
 @dataclass(frozen=True, slots=True)
-class CountAll:
-    """`COUNT(*)`: the number of joined rows of a window; only as a whole item of SELECT."""
+class GroupRef:
+    """The value of the query's GROUP BY item with this number; only in SELECT and HAVING of a query that folds."""
 
-    type: ColumnType = ColumnType.BIGINT
+    index: int
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`function(arguments) FILTER (WHERE where)` over the tuples of a group and window; only in SELECT and HAVING.
+
+    `function` is a name of optimizer.model.aggregates. COUNT without an argument is COUNT(*). `parameters` are
+    constants that are no values of tuples: the p of QUANTILE(x, p).
+    """
+
+    function: str
+    arguments: tuple[Expr, ...]
+    type: ColumnType
+    parameters: tuple[Value, ...] = ()
+    where: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +139,41 @@ class Like:
     type: ColumnType = ColumnType.BOOLEAN
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`function(arguments)`, a name of optimizer.model.functions. A unit (EXTRACT, DATE_TRUNC) is a first argument."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The result of the first branch (condition, result) whose condition is TRUE, else `otherwise`, else NULL.
+
+    Results may have narrower number types than `type` and are widened to it.
+    """
+
+    branches: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr | None
+    type: ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The operand as a value of `type`; NULL where it has none."""
+
+    operand: Expr
+    type: ColumnType
+
+
 Expr = (
     ColumnRef
     | Literal
     | WindowBound
-    | CountAll
+    | GroupRef
+    | Aggregate
     | Compare
     | Arithmetic
     | Negate
@@ -133,6 +183,9 @@ Expr = (
     | IsNull
     | InList
     | Like
+    | Call
+    | Case
+    | Cast
 )
 
 
@@ -142,8 +195,15 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (left, right)
         case And(operands) | Or(operands):
             return operands
-        case Negate(operand) | Not(operand) | IsNull(operand) | InList(operand) | Like(operand):
+        case Negate(operand) | Not(operand) | IsNull(operand) | InList(operand) | Like(operand) | Cast(operand):
             return (operand,)
+        case Call(_, arguments):
+            return arguments
+        case Case(branches, otherwise):
+            parts = tuple(part for branch in branches for part in branch)
+            return parts if otherwise is None else (*parts, otherwise)
+        case Aggregate(_, arguments, _, _, where):
+            return arguments if where is None else (*arguments, where)
         case _:
             return ()
 
@@ -158,6 +218,30 @@ def columns_of(expr: Expr) -> Iterator[ColumnRef]:
 
 def aliases_of(expr: Expr) -> frozenset[str]:
     return frozenset(c.alias for c in columns_of(expr))
+
+
+def aggregates_of(expr: Expr) -> Iterator[Aggregate]:
+    """Every aggregate in the expression, in order of appearance, with repetitions. None is inside another one."""
+    if isinstance(expr, Aggregate):
+        yield expr
+        return
+    for child in children(expr):
+        yield from aggregates_of(child)
+
+
+def rewritten(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """The expression with other parts where `change` gives some; what it replaces is not looked into."""
+    new = change(expr)
+    if new is not None:
+        return new
+    parts = {f.name: _rewritten(getattr(expr, f.name), change) for f in fields(expr)}
+    return type(expr)(**parts)
+
+
+def _rewritten(value: Any, change: Callable[[Expr], Expr | None]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_rewritten(v, change) for v in value)
+    return rewritten(value, change) if is_dataclass(value) else value  # type: ignore[arg-type]
 
 
 def conjuncts(expr: Expr) -> tuple[Expr, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from optimizer.model.query import JoinQuery
+from optimizer.model.query import Query
 from optimizer.model.types import ColumnType
 
 
@@ -161,7 +161,7 @@ class RunningQuery:
 
     uid: str
     id: str
-    query: JoinQuery
+    query: Query
     active_from: int | None
 
     def leaf_of(self, alias: str) -> Leaf:

@@ -1,11 +1,15 @@
-"""What a user asked for: a bound windowed join query, independent of how it will run.
+"""What a user asked for: a bound query over one stream or a join of several, independent of how it will run.
 
-A JoinQuery says, for every window w of `window`: take the tuples of each source with event time in w that pass that
-source's selection, join them on the equi predicates (NULL never matches), keep the combinations for which every
-residual predicate is TRUE, and give the outputs. It is a frozen value: equal queries are equal objects.
+For every window w of `window`: take the tuples of each source with event time in w that pass that source's selection,
+join them on the equi predicates (NULL never matches), and keep the combinations for which every residual predicate is
+TRUE. What is made of them is part of the query:
 
-How the combinations are delivered is part of the query: as rows, as lists whose cross product they are (FACTORIZED),
-or only counted per window (an output that is COUNT(*)).
+- rows: one per combination, with the outputs;
+- FACTORIZED: the same rows as lists whose cross product they are;
+- FOLD: one row per group of equal `groups` values, whose outputs are computed from aggregates over the group, if
+  `having` is TRUE for it; delivered when the window closes, and again when a late tuple changes it.
+
+It is a frozen value: equal queries are equal objects.
 """
 
 from __future__ import annotations
@@ -13,14 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from optimizer.model.expressions import ColumnRef, CountAll, Expr, WindowBound, aliases_of, columns_of
+from optimizer.model.expressions import Aggregate, ColumnRef, Expr, WindowBound, aggregates_of, aliases_of, columns_of
 from optimizer.model.types import ColumnType
 from optimizer.model.windows import Window
 
 ROWS: Final = "ROWS"
 FACTORIZED: Final = "FACTORIZED"
-COUNT: Final = "COUNT"
-"""Not written in SQL: it follows from an output that is COUNT(*)."""
+FOLD: Final = "FOLD"
+"""Not written in SQL: it follows from an aggregate or GROUP BY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,12 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinQuery:
+class Query:
     """`selections` pairs an alias with the conjunction of its single-stream conditions; aliases without one are absent.
 
-    A condition without any column (`1 = 0`) is a selection of the first source. `emit` is ROWS or FACTORIZED.
+    A condition without any column (`1 = 0`) is a selection of the first source. `emit` is ROWS or FACTORIZED. Outputs
+    and `having` of a query that folds consist of aggregates, GroupRefs, window bounds and constants. `state_ttl_ms`:
+    sessions and count windows forget a group that has brought nothing for so long, in event time; None: never.
     """
 
     sql: str
@@ -59,16 +65,25 @@ class JoinQuery:
     residual: tuple[Expr, ...]
     outputs: tuple[Output, ...]
     emit: str = ROWS
+    groups: tuple[Expr, ...] = ()
+    having: Expr | None = None
+    state_ttl_ms: int | None = None
 
     @property
-    def counts(self) -> bool:
-        """One row per window with the number of its combinations, delivered when the window closes."""
-        return any(isinstance(o.expr, CountAll) for o in self.outputs)
+    def aggregates(self) -> tuple[Aggregate, ...]:
+        """All that occur in the outputs and in HAVING, each once, in order of appearance."""
+        exprs = [o.expr for o in self.outputs] + ([] if self.having is None else [self.having])
+        return tuple(dict.fromkeys(a for e in exprs for a in aggregates_of(e)))
+
+    @property
+    def folds(self) -> bool:
+        """One row per group and window, delivered when the window closes."""
+        return bool(self.groups) or bool(self.aggregates)
 
     @property
     def sink_mode(self) -> str:
-        """How the combinations are delivered: ROWS, FACTORIZED or COUNT."""
-        return COUNT if self.counts else self.emit
+        """How the combinations are delivered: ROWS, FACTORIZED or FOLD."""
+        return FOLD if self.folds else self.emit
 
     @property
     def streams(self) -> frozenset[str]:
@@ -78,10 +93,11 @@ class JoinQuery:
         return next(s.stream for s in self.sources if s.alias == alias)
 
     def needed_columns(self, alias: str) -> frozenset[str]:
-        """Columns of one source that must live on after selection: keys, residuals and outputs."""
-        exprs: list[Expr] = [*self.residual, *(o.expr for o in self.outputs)]
+        """Columns of one source that must live on after selection: keys, residuals, groups and outputs."""
+        exprs: list[Expr] = [*self.residual, *self.groups, *(o.expr for o in self.outputs)]
+        exprs += [] if self.having is None else [self.having]
         exprs += [side for p in self.equi for side in (p.left, p.right)]
         return frozenset(c.column for e in exprs for c in columns_of(e) if c.alias == alias)
 
 
-__all__ = ["EquiPredicate", "JoinQuery", "Output", "Source", "WindowBound", "aliases_of"]
+__all__ = ["EquiPredicate", "Output", "Query", "Source", "WindowBound", "aliases_of"]

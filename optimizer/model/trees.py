@@ -60,6 +60,9 @@ def tree_from_order(rq: RunningQuery, order: Any, group: int) -> Node:
     used: set[str] = set()
     parts = predicates(rq)
 
+    if len(leaf) == 1 and not isinstance(order, str):
+        raise _invalid(rq, "it reads one stream, so there is nothing to order")
+
     def build(item: Any, depth: int) -> Node:
         if isinstance(item, str):
             if item not in leaf:

@@ -63,7 +63,8 @@ def together(members: Sequence[Member]) -> Member:
     for m in members[1:]:
         bits = [a | b for a, b in zip(bits, m.bits, strict=True)]
     uids = tuple(sorted(u for m in members for u in m.uids))
-    return Member(members[0].shape, tuple(bits), max(m.seconds for m in members), uids)
+    closed = sum(m.closed for m in members)
+    return Member(members[0].shape, tuple(bits), max(m.seconds for m in members), uids, closed)
 
 
 def cluster(model: CostModel, trees: Iterable[Tree]) -> Cluster:

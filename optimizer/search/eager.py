@@ -12,6 +12,7 @@ or cost:
    bushy), and what is still left is joined on, one source after another;
 3. without any common subquery the query goes where most of its sources are already scanned for others (scan
    sharing);
+   A query of one stream that folds goes where its fold runs already, else where its stream is scanned;
 4. without a common source it gets a group of its own: it would only make the query sets of others wider.
 
 Groups with a query that is to be kept apart (`policy.apart`) are passed over, as if they did not run: a new query
@@ -30,11 +31,13 @@ leaves, and subplans can be looked up by (leaves, equalities): a query of n stre
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from types import MappingProxyType
 
 from optimizer.errors import InternalError
+from optimizer.model.folds import fold_key
 from optimizer.model.plan import (
     JoinNode,
     KeyPart,
@@ -47,6 +50,8 @@ from optimizer.model.plan import (
 )
 from optimizer.model.trees import chain, leaves_of, predicates
 
+NOBODY: Mapping[str, RunningQuery] = MappingProxyType({})
+
 _Shape = tuple[tuple[Leaf, ...], frozenset[KeyPart]]
 """What a subplan computes, apart from its inner order: sorted leaves and all equalities between them."""
 
@@ -57,19 +62,24 @@ def place(plan: Plan, rq: RunningQuery) -> Placement:
 
 
 def create_delete(
-    plan: Plan, created: Sequence[RunningQuery], deleted: Collection[str], apart: Collection[str] = ()
+    plan: Plan,
+    created: Sequence[RunningQuery],
+    deleted: Collection[str],
+    apart: Collection[str] = (),
+    running: Mapping[str, RunningQuery] = NOBODY,
 ) -> Plan:
     """The plan after one query batch. Deletions come first: their slots serve the created queries.
 
-    Created queries keep away from the groups of those in `apart` (uids).
+    Created queries keep away from the groups of those in `apart` (uids). `running`: the queries of the plan; of those
+    that are not in it, it is not known what they fold.
     """
     kept = {p.uid: p for p in without(plan, deleted).placements}
-    table = _Table(kept.values(), {kept[uid].group for uid in apart if uid in kept})
+    table = _Table(kept.values(), {kept[uid].group for uid in apart if uid in kept}, running)
     for rq in created:
         if rq.uid in kept:
             raise InternalError(f"query {rq.id!r} (uid {rq.uid}) is already in plan version {plan.version}")
         kept[rq.uid] = table.place(rq)
-        table.add(kept[rq.uid])
+        table.add(kept[rq.uid], rq)
     if not created and not deleted:
         return plan
     return replace(plan, version=plan.version + 1, placements=tuple(kept[uid] for uid in sorted(kept)))
@@ -93,7 +103,12 @@ class _Table:
     Of groups in `closed` it knows only that their numbers are taken.
     """
 
-    def __init__(self, placements: Iterable[Placement], closed: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        placements: Iterable[Placement],
+        closed: Collection[int] = (),
+        running: Mapping[str, RunningQuery] = NOBODY,
+    ) -> None:
         self._subplans: dict[_Shape, Counter[JoinNode]] = {}
         self._scanned: dict[int, set[Leaf]] = {}
         self._slots: dict[int, set[int]] = {}
@@ -104,8 +119,14 @@ class _Table:
         self._count(Counter(node for p in known for node in p.root.joins))
         for root, group in {p.root: p.group for p in known}.items():
             self._scanned.setdefault(group, set()).update(root.leaves)
+        self._alone: dict[Leaf, list[tuple[int, RunningQuery]]] = {}
+        for p in known:
+            if isinstance(p.root, SourceNode) and p.uid in running:
+                self._alone.setdefault(p.root.leaf, []).append((p.group, running[p.uid]))
 
-    def add(self, p: Placement) -> None:
+    def add(self, p: Placement, rq: RunningQuery) -> None:
+        if isinstance(p.root, SourceNode):
+            self._alone.setdefault(p.root.leaf, []).append((p.group, rq))
         self._count(Counter(p.root.joins))
         self._scanned.setdefault(p.group, set()).update(p.root.leaves)
         self._slots.setdefault(p.group, set()).add(p.slot)
@@ -119,7 +140,9 @@ class _Table:
         leaves = tuple(leaves_of(rq).values())
         asked = _equalities(predicates(rq))
         shared = self._largest(asked, leaves, group=None)
-        group = shared.group if shared else self._most_common(leaves)
+        group = shared.group if shared else self._folding(rq, leaves)
+        if group is None:
+            group = self._most_common(leaves)
 
         inputs: list[Node] = []
         rest = leaves
@@ -143,6 +166,16 @@ class _Table:
             if candidates:
                 return min(candidates, key=lambda f: f[:3])[3]
         return None
+
+    def _folding(self, rq: RunningQuery, leaves: tuple[Leaf, ...]) -> int | None:
+        """The group in which most queries fold as this query of one stream does."""
+        if len(leaves) > 1 or not rq.query.folds:
+            return None
+        key = fold_key(rq)
+        users = Counter(
+            g for g, other in self._alone.get(leaves[0], ()) if other.query.folds and fold_key(other) == key
+        )
+        return min(users, key=lambda g: (-users[g], g), default=None)
 
     def _most_common(self, leaves: tuple[Leaf, ...]) -> int:
         """The group that scans most of the leaves already; the lowest free number when none scans any."""

@@ -57,7 +57,9 @@ def estimate(model: CostModel, plan: Plan, singles: Singles) -> Estimate:
                 cost += one.intersection(number) / users["join", number]
                 cost += sum(one.index(i) / users["index", i] for i in join.indexes)
                 cost += sum(one.exchange(e) / users["exchange", e] for e in join.exchanges)
-            shared.update(dict.fromkeys(member.uids, cost))
+            cost += sum(one.index(i) / users["index", i] for i in shapes.scanned(root))
+            closing = model.weights.materialization
+            shared.update({uid: cost + closing * singles[uid].closed for uid in member.uids})
         for number in one.joins:
             combinations[shapes.plan_node(number, group).name] = one.combinations(number)
     uids = sorted(shared)
@@ -72,6 +74,7 @@ def _things(model: CostModel, root: int) -> list[tuple[str, object]]:
         things["join", number] = None
         things.update((("index", i), None) for i in join.indexes)
         things.update((("exchange", e), None) for e in join.exchanges)
+    things.update((("index", i), None) for i in model.shapes.scanned(root))
     return list(things)
 
 

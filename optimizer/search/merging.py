@@ -144,6 +144,7 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
                 own_joins[number] = None
                 for index in joins[number].indexes:
                     own_indexes[index] = None
+            own_indexes |= dict.fromkeys(model.shapes.scanned(root))
         for index in own_indexes:
             leaf = model.shapes.indexes[index].leaf
             indexes.setdefault(leaf, {}).setdefault(index, []).append(i)

@@ -39,6 +39,23 @@ class StreamObservation:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class FoldObservation:
+    """What a fold made of its tuples in one epoch: `entries` of equal group, piece of time and query set. `groups`,
+    `pieces` and `query_sets`: how many of each, in the task that had most. `by_query`: 1 if query sets were so many
+    that every query was folded for itself, 0 if not."""
+
+    tuples: float
+    entries: float
+    groups: float
+    pieces: float
+    query_sets: float
+    by_query: float = 0.0
+
+
+_FOLDED = ("tuples", "entries", "groups", "pieces", "query_sets", "by_query")
+
+
 @dataclass(frozen=True)
 class EpochObservation:
     """One epoch's report. Everything but `at` may be missing.
@@ -47,6 +64,7 @@ class EpochObservation:
     - `samples`: per leaf, query sets of sampled tuples over all queries of that leaf, from any group.
     - `keys`: distinct keys among the epoch's tuples per (leaf, key columns in hashing order).
     - `outputs`: per join node (its name) the combinations its result stands for, over `seconds` of `streams`.
+    - `folds`: per (node, name of the fold) what was folded there.
     - `stage_seconds`: busy seconds per (stage, partition). `latency_s`: per query (uid), the event-time latency.
     """
 
@@ -55,6 +73,7 @@ class EpochObservation:
     samples: Mapping[Leaf, QuerySetSample] = field(default_factory=dict)
     keys: Mapping[tuple[Leaf, tuple[str, ...]], float] = field(default_factory=dict)
     outputs: Mapping[str, float] = field(default_factory=dict)
+    folds: Mapping[tuple[str, str], FoldObservation] = field(default_factory=dict)
     stage_seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -152,6 +171,15 @@ class StatisticsModel:
         smoothed = self._values.get(("output", node))
         return None if smoothed is None else smoothed.value
 
+    def fold(self, node: str, fold: str) -> FoldObservation | None:
+        """What a fold at a node of the running plan makes of an epoch."""
+        values = [self._values.get(("fold", node, fold, what)) for what in _FOLDED]
+        return FoldObservation(*(v.value for v in values if v is not None)) if all(values) else None
+
+    def groups(self, fold: str) -> float:
+        """Groups a fold has in an epoch, wherever it runs."""
+        return self._get(("groups", fold), DEFAULT_KEYS)
+
     def latency(self, uid: str) -> float | None:
         smoothed = self._values.get(("latency", uid))
         return None if smoothed is None else smoothed.value
@@ -223,6 +251,11 @@ def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]
         yield ("keys", str(leaf), *columns), float(distinct)
     for name, rows in report.outputs.items():
         yield ("output", name), float(rows)
+    for (node, fold), folded in report.folds.items():
+        for what in _FOLDED:
+            yield ("fold", node, fold, what), float(getattr(folded, what))
+    for fold in {fold for _, fold in report.folds}:
+        yield ("groups", fold), max(f.groups for (_, name), f in report.folds.items() if name == fold)
     for (stage, partition), seconds in report.stage_seconds.items():
         yield ("seconds", stage, str(partition)), seconds
     for uid, seconds in report.latency_s.items():

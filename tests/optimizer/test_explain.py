@@ -12,7 +12,7 @@ from hypothesis import given
 from optimizer.errors import InvalidRequest, NotFound
 from optimizer.explain.explain import explain_plan, explain_query, what_sharing_saves
 from optimizer.explain.text import bits
-from optimizer.model.expressions import ColumnRef, Compare, CountAll
+from optimizer.model.expressions import Aggregate, ColumnRef, Compare
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.query import FACTORIZED, Output, Source
 from optimizer.model.trees import tree_from_order
@@ -185,7 +185,11 @@ def test_the_json_shape_of_a_plan() -> None:
     assert document["partitions"] == 1
     assert document["savings"]["joins_asked"] == 3
     assert document["groups"] == [{"group": 0, "queries": ["q1", "q2"], "apart": False}]
-    assert document["queries"][0]["window"] == {"size_ms": 1000, "advance_ms": 1000}
+    assert document["queries"][0]["window"] == {
+        "size_ms": 1000,
+        "advance_ms": 1000,
+        "sql": "TUMBLING (SIZE 1 SECOND)",
+    }
     nodes = {n["text"]: n for n in document["nodes"]}
     assert nodes["(V ⋈ W)"] == {
         "name": document["queries"][0]["root"],
@@ -368,7 +372,7 @@ def test_unknown_queries_and_formats() -> None:
 
 def test_the_sink_mode_is_told_in_every_format() -> None:
     on = ["V.vID = W.vID"]
-    counted = replace(join_query("V", "W", on=on), outputs=(Output("n", CountAll()),))
+    counted = replace(join_query("V", "W", on=on), outputs=(Output("n", Aggregate("COUNT", (), ColumnType.BIGINT)),))
     lists = replace(join_query("V", "W", on=on), emit=FACTORIZED)
     queries = {
         "q1": running("q1", join_query("V", "W", on=on)),
@@ -378,8 +382,9 @@ def test_the_sink_mode_is_told_in_every_format() -> None:
     plan = deployed(*queries.values())
     told = {uid: explain_query(plan, queries, uid) for uid in queries}
     assert "\ndelivers    rows\n" in told["q1"]
-    assert "COUNT(*)" in told["q2"] and "EMIT FACTORIZED" in told["q3"]
-    assert "q1 (bit 0), q2 (bit 1, COUNT(*)), q3 (bit 2, FACTORIZED)" in explain_plan(plan, queries)
+    assert "one row per group and window" in told["q2"] and "folds       q2 folds (V ⋈ W) as one group" in told["q2"]
+    assert "EMIT FACTORIZED" in told["q3"]
+    assert "q1 (bit 0), q2 (bit 1, FOLD), q3 (bit 2, FACTORIZED)" in explain_plan(plan, queries)
     modes = {q["id"]: q["sink_mode"] for q in json.loads(explain_plan(plan, queries, "json"))["queries"]}
-    assert modes == {"q1": "ROWS", "q2": "COUNT", "q3": "FACTORIZED"}
+    assert modes == {"q1": "ROWS", "q2": "FOLD", "q3": "FACTORIZED"}
     assert all(json.loads(explain_query(plan, queries, u, "json"))["sink_mode"] == modes[u] for u in queries)

@@ -8,6 +8,9 @@ from optimizer.explain.render import identifier, render
 from optimizer.model.expressions import (
     And,
     Arithmetic,
+    Call,
+    Case,
+    Cast,
     ColumnRef,
     Compare,
     Expr,
@@ -88,6 +91,12 @@ SAME = Compare("=", B, C)
         (Negate(num(-1), BIGINT), "-(-1)"),
         (Negate(calc("+", A, B), BIGINT), "-(a + b)"),
         (Compare("=", LESS, SAME), "(a < 3) = (b = c)"),
+        (Call("ROUND", (calc("+", A, B), num(-1)), BIGINT), "ROUND(a + b, -1)"),
+        (Call("EXTRACT", (text("YEAR"), ColumnRef("v", "t", TIMESTAMP)), BIGINT), "EXTRACT(YEAR FROM t)"),
+        (Call("COALESCE", (LESS, SAME), ColumnType.BOOLEAN), "COALESCE(a < 3, b = c)"),
+        (Negate(Cast(NAME, BIGINT), BIGINT), "-CAST(name AS BIGINT)"),
+        (Case(((LESS, A), (SAME, B)), num(0), BIGINT), "CASE WHEN a < 3 THEN a WHEN b = c THEN b ELSE 0 END"),
+        (Compare("<", Case(((LESS, A),), None, BIGINT), B), "CASE WHEN a < 3 THEN a END < b"),
     ],
 )
 def test_expressions(expr: Expr, sql: str) -> None:

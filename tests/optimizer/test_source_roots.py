@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 
 from optimizer.cost.model import Weights
+from optimizer.errors import InvalidRequest
 from optimizer.explain.describe import describe
 from optimizer.explain.explain import explain_plan, explain_query, what_sharing_saves
 from optimizer.model.changelog import QueryCreated, QueryDeleted, QueryMoved, apply, diff
@@ -89,6 +90,11 @@ def test_its_only_order_is_its_alias(plan):
     assert tree_from_order(rq, "V", 0) == left_deep(rq, 0) == V
     assert order_of(rq, V) == "V"
     assert force_order(plan, rq, "V") is plan
+    with pytest.raises(InvalidRequest, match="it reads one stream, so there is nothing to order") as refused:
+        force_order(plan, rq, ["V", "W"])
+    assert refused.value.reason == "INVALID_JOIN_ORDER"
+    with pytest.raises(InvalidRequest, match="has no alias 'W'"):
+        force_order(plan, rq, "W")
 
 
 def test_explain_shows_it(plan, queries):
@@ -127,7 +133,7 @@ def test_levels_of_a_plan_hold_only_joins(plan):
 
 @pytest.mark.parametrize("mode", ["full", "incremental"])
 def test_the_optimizer_places_and_prices_it(mode):
-    """Four queries want the same two thirds of V, one the last third; without a join only rows are paid for."""
+    """Four queries want the same two thirds of V, one the last third: each pays for one pass, and for its rows."""
     optimizer = Accepting()
     queries = {rq.uid: rq for rq in (q1(), *(videos(f"v{i}") for i in range(5)))}
     wants = {f"v{i}": "110" for i in range(4)} | {"v4": "001", "q1": "111"}
@@ -141,5 +147,6 @@ def test_the_optimizer_places_and_prices_it(mode):
     assert proposal.cost_after <= proposal.cost_before
     estimate = optimizer.estimate(proposal.plan, queries, stats)
     assert estimate.cost == pytest.approx(proposal.cost_after) == pytest.approx(sum(estimate.shared.values()))
-    price = Weights().materialization
-    assert estimate.alone["v0"] == pytest.approx(200 * price) and estimate.alone["v4"] == pytest.approx(100 * price)
+    w = Weights()
+    price = {n: n * (w.index + w.materialization) + w.fixed for n in (100, 200)}
+    assert estimate.alone["v0"] == pytest.approx(price[200]) and estimate.alone["v4"] == pytest.approx(price[100])

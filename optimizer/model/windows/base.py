@@ -1,20 +1,23 @@
 """What the optimizer and the control plane may ask of a window, whatever its kind.
 
-A window value describes all windows of a query. A single window is named by its start. All answers are exact functions
-of integers, so every process and every replay of the log gives the same ones.
+A window value describes all windows of a query. All answers are exact functions of integers, so every process and
+every replay of the log gives the same ones. Of aligned windows a single one is named by its start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import Field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeGuard, runtime_checkable
+
+NEVER = 1 << 61
+"""Later than every event time."""
 
 _UNITS = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000), ("MILLISECOND", 1))
 
 
 class Window(Hashable, Protocol):
-    """A frozen dataclass of integers: equal windows are equal objects, and the log and explain can write any kind."""
+    """A frozen dataclass: equal windows are equal objects, and the log and explain can write any kind."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -34,8 +37,19 @@ class Window(Hashable, Protocol):
         ...
 
     def first_start_at_or_after(self, time: int) -> int:
-        """A query that begins at `time` has windows from this start on: no earlier one would be complete."""
+        """A query that begins at `time` sees tuples from this time on; of aligned windows it is the start of one: no
+        earlier window would be complete."""
         ...
+
+    def first_alive(self, horizon: int) -> int:
+        """Tuples before this time are not needed any more once every new tuple lies at or after `horizon`. Of aligned
+        windows it is the start of the first one that such a tuple can fall into."""
+        ...
+
+
+@runtime_checkable
+class AlignedWindow(Window, Protocol):
+    """Windows known from the clock alone, so that a slice of event time lies in one as a whole or not at all."""
 
     def end(self, start: int) -> int:
         """The first time after the window that starts at `start`."""
@@ -45,10 +59,16 @@ class Window(Hashable, Protocol):
         """Is the window that starts at `start` complete once no tuple before `watermark` is expected?"""
         ...
 
-    def first_alive(self, horizon: int) -> int:
-        """Start of the first window that a tuple at or after `horizon` can still fall into. Tuples before that start
-        are in dead windows only, so they are not needed any more."""
-        ...
+
+_ALIGNED: dict[type, bool] = {}
+
+
+def is_aligned(window: Window) -> TypeGuard[AlignedWindow]:
+    """`isinstance` of a protocol looks at every member, some 150 microseconds; a kind of window is or is not."""
+    kind = type(window)
+    if kind not in _ALIGNED:
+        _ALIGNED[kind] = isinstance(window, AlignedWindow)
+    return _ALIGNED[kind]
 
 
 def duration(ms: int) -> str:
