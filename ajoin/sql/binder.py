@@ -11,6 +11,7 @@ NULL has no type of its own: it takes that of the other side (`wanted`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from sqlglot import exp
 
 from ajoin.sql import literals
 from ajoin.sql.coercion import arithmetic_type, as_timestamp, flat, is_null, mismatch_hint, widen
+from ajoin.sql.functions import bind_call, bind_case, bind_cast, bind_concat
 from ajoin.sql.places import At, sql_error, too_complex
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import Scope
@@ -48,7 +50,7 @@ _ARGS: dict[type[exp.Expr], set[str]] = {
     exp.Between: {"this", "low", "high"},
 }
 _SPELLING: dict[type[exp.Expr], str] = {
-    exp.DPipe: "||",
+    exp.RegexpLike: "RLIKE",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
     exp.Tuple: "a list of values",
@@ -59,9 +61,14 @@ _SPELLING: dict[type[exp.Expr], str] = {
 }
 
 
+Special = Callable[["Binder", exp.Expr], Expr | None]
+"""What a node means that is no scalar expression, such as an aggregate; None: it is one."""
+
+
 @dataclass(slots=True)
 class Binder:
     scope: Scope
+    special: Special | None = None
     depth: int = 0
     nodes: int = 0
 
@@ -83,7 +90,8 @@ class Binder:
         self.depth += 1
         self.nodes += 1
         try:
-            return self._bind(node, wanted)
+            meant = self.special(self, node) if self.special else None
+            return self._bind(node, wanted) if meant is None else meant
         finally:
             self.depth -= 1
 
@@ -108,7 +116,13 @@ class Binder:
             case exp.Interval():
                 return Literal(literals.interval_ms(self.scope.sql, node), ColumnType.BIGINT)
             case exp.Cast():
-                return self._cast(node)
+                return bind_cast(self, node)
+            case exp.Case():
+                return bind_case(self, node, wanted)
+            case exp.Anonymous():
+                return bind_call(self, node, wanted)
+            case exp.DPipe():
+                return bind_concat(self, flat(node, exp.DPipe))
             case exp.Neg():
                 return self._negate(node, wanted)
             case exp.And():
@@ -118,12 +132,12 @@ class Binder:
             case exp.Not():
                 return Not(self.condition(node.this))
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-                return self._compare(_COMPARE[type(node)], node.this, node.expression, node)
+                return self.compare(_COMPARE[type(node)], node.this, node.expression, node)
             case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Mod():
-                return self._arithmetic(_ARITHMETIC[type(node)], node, wanted)
+                return self.arithmetic(_ARITHMETIC[type(node)], node.this, node.expression, node, wanted)
             case exp.Between():
-                low = self._compare(">=", node.this, node.args["low"], node)
-                return And((low, self._compare("<=", node.this, node.args["high"], node)))
+                low = self.compare(">=", node.this, node.args["low"], node)
+                return And((low, self.compare("<=", node.this, node.args["high"], node)))
             case exp.In():
                 return self._in_list(node)
             case exp.Escape():
@@ -144,7 +158,7 @@ class Binder:
         a = self.bind(left, wanted)
         return a, self.bind(right, a.type)
 
-    def _compare(self, op: str, left: exp.Expr, right: exp.Expr, at: exp.Expr) -> Expr:
+    def compare(self, op: str, left: exp.Expr, right: exp.Expr, at: exp.Expr) -> Expr:
         a, b = self._pair(left, right, ColumnType.STRING)
         a, b = as_timestamp(a, left, b), as_timestamp(b, right, a)
         if common_type(a.type, b.type) is None:
@@ -156,13 +170,13 @@ class Binder:
             )
         return Compare(op, a, b)
 
-    def _arithmetic(self, op: str, node: exp.Expr, wanted: ColumnType) -> Expr:
-        a, b = self._pair(node.this, node.expression, wanted if wanted in NUMBERS else ColumnType.INT)
-        if b.type == ColumnType.TIMESTAMP and is_null(node.expression):
+    def arithmetic(self, op: str, left: exp.Expr, right: exp.Expr, at: exp.Expr, wanted: ColumnType) -> Expr:
+        a, b = self._pair(left, right, wanted if wanted in NUMBERS else ColumnType.INT)
+        if b.type == ColumnType.TIMESTAMP and is_null(right):
             b = Literal(None, ColumnType.BIGINT)
         result = arithmetic_type(op, a.type, b.type)
         if result is None:
-            self.fail(node, Reason.TYPE_MISMATCH, f"cannot compute {a.type} {op} {b.type}")
+            self.fail(at, Reason.TYPE_MISMATCH, f"cannot compute {a.type} {op} {b.type}")
         return Arithmetic(op, a, b, result)
 
     def _negate(self, node: exp.Expr, wanted: ColumnType) -> Expr:
@@ -250,19 +264,6 @@ class Binder:
             self._refuse(node)
         return Not(result) if node.args.get("negate") else result
 
-    def _cast(self, node: exp.Expr) -> Expr:
-        """TIMESTAMP 'text', which sqlglot reads as CAST('text' AS TIMESTAMP)."""
-        text, to = node.this, node.args["to"]
-        is_text = isinstance(text, exp.Literal) and text.is_string
-        if type(node) is not exp.Cast or not is_text or not to.is_type("timestamp"):
-            self.fail(
-                node,
-                Reason.UNSUPPORTED_FUNCTION,
-                "casts are not supported",
-                "the only typed constant is TIMESTAMP '2024-01-31 00:00:00'",
-            )
-        return literals.timestamp(self.scope.sql, text)
-
     # -- refusals
 
     def _check_args(self, node: exp.Expr) -> None:
@@ -274,8 +275,7 @@ class Binder:
         if isinstance(node, exp.Star):
             self.fail(node, Reason.SQL_SYNTAX, "* is only allowed as an item of SELECT")
         if isinstance(node, exp.Func) and not isinstance(node, (exp.Connector, exp.Binary, exp.Case)):
-            name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
             hint = "" if node.expressions or node.this else "put a column of that name in double quotes"
-            self.fail(node, Reason.UNSUPPORTED_FUNCTION, f"function {name.upper()} is not supported", hint)
+            self.fail(node, Reason.UNSUPPORTED_FUNCTION, f"function {node.sql_name().upper()} is not supported", hint)
         what = _SPELLING.get(type(node), node.key.upper())
         self.fail(node, Reason.UNSUPPORTED_EXPRESSION, f"{what} is not supported")

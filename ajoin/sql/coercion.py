@@ -31,8 +31,8 @@ def arithmetic_type(op: str, a: ColumnType, b: ColumnType) -> ColumnType | None:
     return None
 
 
-def flat(node: exp.Expr, kind: type[exp.Connector]) -> list[exp.Expr]:
-    """The operands of a chain of one connective, left to right, without recursion."""
+def flat(node: exp.Expr, kind: type[exp.Binary]) -> list[exp.Expr]:
+    """The operands of a chain of one operator (AND, OR, ||), left to right, without recursion."""
     parts: list[exp.Expr] = []
     todo = [node]
     while todo:

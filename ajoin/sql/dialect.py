@@ -1,7 +1,6 @@
-"""The grammar: sqlglot's parser plus WINDOW and EMIT clauses, minus everything a windowed inner join cannot mean.
+"""The grammar: sqlglot's parser plus WINDOW and EMIT clauses, minus everything a query over streams cannot mean.
 
-    WINDOW TUMBLING (SIZE n unit)
-    WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit)
+    WINDOW ...  and windows as table functions: see window_syntax.py
     EMIT ROWS | FACTORIZED
 
 sqlglot is made to read any SQL ever written and forgives a lot on the way (`FROM a,` or `BETWEEN 1 2`
@@ -22,19 +21,15 @@ from sqlglot.errors import ParseError
 from sqlglot.parser import IsPredicatePrecedence, Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ajoin.sql import calls
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
+from ajoin.sql.window_syntax import parse_table_function, parse_window_clause
 
-WINDOW_HINT = (
-    "write WINDOW TUMBLING (SIZE n unit) or WINDOW HOPPING (SIZE n unit, ADVANCE BY m unit) as the last clause"
-)
 EMIT_HINT = "write EMIT ROWS or EMIT FACTORIZED at the end of the statement"
 
-_AGGREGATION = (Reason.UNSUPPORTED_AGGREGATION, "join queries do not aggregate")
 _LIMIT = (Reason.UNSUPPORTED_LIMIT, "a stream of rows has no first n rows")
 _REFUSED_CLAUSES = {
-    TokenType.GROUP_BY: _AGGREGATION,
-    TokenType.HAVING: _AGGREGATION,
     TokenType.ORDER_BY: (Reason.UNSUPPORTED_ORDER_BY, "rows are delivered as they are found, in no order"),
     TokenType.SORT_BY: (Reason.UNSUPPORTED_ORDER_BY, "rows are delivered as they are found, in no order"),
     TokenType.LIMIT: _LIMIT,
@@ -45,12 +40,6 @@ _REFUSED_CLAUSES = {
 _WORD = re.compile(r"[^\W\d][\w$]*")
 
 T = TypeVar("T")
-
-
-class WindowClause(exp.Expression):
-    """`size` and `advance` are exp.Interval, as in INTERVAL literals; TUMBLING has no `advance`."""
-
-    arg_types = {"size": True, "advance": False}  # noqa: RUF012 - sqlglot's convention
 
 
 class EmitClause(exp.Expression):
@@ -69,7 +58,7 @@ class PlacedParseError(ParseError):
 
 def _refuse(token_type: TokenType) -> Callable[[AJoinParser], NoReturn]:
     reason, message = _REFUSED_CLAUSES.get(
-        token_type, (Reason.UNSUPPORTED_CLAUSE, "this clause is not part of a join query")
+        token_type, (Reason.UNSUPPORTED_CLAUSE, "this clause is not part of a query over streams")
     )
 
     def refuse(parser: AJoinParser) -> NoReturn:
@@ -90,11 +79,20 @@ class AJoinParser(Parser):
     ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - {TokenType.WINDOW}
     ALIAS_TOKENS = Parser.ALIAS_TOKENS - {TokenType.WINDOW}
 
+    # A call is a name with arguments, whatever sqlglot knows about the name.
+    FUNCTIONS = {}  # noqa: RUF012
+    FUNCTION_PARSERS = calls.PARSERS
+
     QUERY_MODIFIER_PARSERS = {  # noqa: RUF012 - sqlglot's convention
         **{token_type: _refuse(token_type) for token_type in Parser.QUERY_MODIFIER_PARSERS},
         TokenType.WHERE: Parser.QUERY_MODIFIER_PARSERS[TokenType.WHERE],
-        TokenType.WINDOW: lambda self: ("windows", self._parse_window_clause()),
+        TokenType.GROUP_BY: lambda self: ("group", self._placed(self._parse_group)),
+        TokenType.HAVING: lambda self: ("having", self._placed(self._parse_having)),
+        TokenType.WINDOW: lambda self: ("windows", parse_window_clause(self)),
     }
+
+    windows: frozenset[str] = frozenset()
+    """Names of windows that plug-ins brought."""
 
     def refuse(self, at: At, reason: Reason, message: str, hint: str = "") -> NoReturn:
         raise sql_error(self.sql, at, reason, message, hint)
@@ -108,60 +106,20 @@ class AJoinParser(Parser):
             token = self._prev
         return super().expression(instance, token=token, comments=comments)
 
-    # -- the WINDOW clause
+    def _placed(self, parse_clause: Callable[[], exp.Expr | None]) -> exp.Expr | None:
+        """A clause that stands where its keyword stands."""
+        keyword = self._curr
+        clause = parse_clause()
+        return clause.update_positions(keyword) if clause else None
 
-    def _parse_window_clause(self) -> WindowClause:  # type: ignore[override]
-        self._match(TokenType.WINDOW)
-        kind = self._curr
-        name = kind.text.upper() if kind else ""
-        if name in ("SESSION", "COUNT"):
-            self.refuse(
-                kind,
-                Reason.UNSUPPORTED_WINDOW,
-                f"WINDOW {name} aggregates one stream; it cannot join streams",
-                WINDOW_HINT,
-            )
-        if name not in ("TUMBLING", "HOPPING"):
-            self._bad_window("WINDOW must be followed by TUMBLING or HOPPING")
-        self._advance()
-        self._window_token(TokenType.L_PAREN, "(")
-        self._window_word("SIZE")
-        size, advance = self._window_length(), None
-        if name == "HOPPING":
-            self._window_token(TokenType.COMMA, ", ADVANCE BY m unit")
-            self._window_word("ADVANCE")
-            self._window_word("BY")
-            advance = self._window_length()
-        self._window_token(TokenType.R_PAREN, ")")
-        if self._curr and self._curr.text.upper() != "EMIT":
-            self.refuse(
-                self._curr,
-                Reason.SQL_SYNTAX,
-                f"unexpected {self._curr.text!r} after the WINDOW clause",
-                "WINDOW must be the last clause of the statement",
-            )
-        return self.expression(WindowClause(size=size, advance=advance), token=kind)  # type: ignore[no-any-return]
-
-    def _window_length(self) -> exp.Interval:
-        number, unit = self._curr, self._next
-        if number.token_type != TokenType.NUMBER or not unit or not unit.text.isalpha():
-            self._bad_window("a window length is a whole number and a unit, such as 10 SECONDS")
-        self._advance(2)
-        length = exp.Interval(this=exp.Literal.number(number.text), unit=exp.Var(this=unit.text.upper()))
-        return self.expression(length, token=number)  # type: ignore[no-any-return]
-
-    def _window_token(self, token_type: TokenType, text: str) -> None:
-        if not self._match(token_type):
-            self._bad_window(f"expected {text!r} in the WINDOW clause")
-
-    def _window_word(self, word: str) -> None:
-        if not self._match_text_seq(word):
-            self._bad_window(f"expected {word} in the WINDOW clause")
-
-    def _bad_window(self, message: str) -> NoReturn:
-        self.refuse(self._curr or self._prev, Reason.INVALID_WINDOW, message, WINDOW_HINT)
+    def _parse_table_part(self, schema: bool = False) -> exp.Expr | None:
+        return parse_table_function(self) or super()._parse_table_part(schema)
 
     # -- the EMIT clause
+
+    def _emits(self) -> bool:
+        """Does the EMIT clause begin here, not an alias called so?"""
+        return self._curr.text.upper() == "EMIT" and self._next.text.upper() in ("ROWS", "FACTORIZED")
 
     def _parse_emit_clause(self) -> EmitClause | None:
         """After everything else, because EMIT is an ordinary name wherever a name can stand."""
@@ -192,7 +150,8 @@ class AJoinParser(Parser):
             self.refuse(
                 self._next,
                 Reason.UNSUPPORTED_DISTINCT,
-                "DISTINCT is not supported: a join keeps duplicates",
+                "DISTINCT is not supported: rows keep their duplicates",
+                "group by the columns: SELECT a, b ... GROUP BY a, b",
             )
         keyword = self._curr
         outermost = self._index == 0
@@ -231,6 +190,8 @@ class AJoinParser(Parser):
         return join
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
+        if self._emits():
+            return None
         has_as = self._curr.token_type == TokenType.ALIAS
         alias = super()._parse_table_alias(alias_tokens)
         if has_as and not alias:
@@ -248,6 +209,9 @@ class AJoinParser(Parser):
         if isinstance(name, exp.Identifier) and not (name.args.get("quoted") or _WORD.fullmatch(name.name)):
             self.raise_error("Expected a name", self._prev)
         return name
+
+    def _parse_lambda_arg(self) -> None:
+        """There are no functions as arguments, so `((1) + 2)` is not the beginning of `(x) -> x + 2`."""
 
     def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         def item() -> T | None:

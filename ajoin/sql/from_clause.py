@@ -1,8 +1,8 @@
-"""FROM: the sources, the conditions written in ON and USING, and windows given as table functions.
+"""FROM: the sources, and the conditions written in ON and USING.
 
 `FROM a JOIN b ON ...`, `FROM a, b`, and any mixture are the same inner join, so all conditions end in one
-list. RisingWave's `TUMBLE(stream, time, INTERVAL ...)` and `HOP(stream, time, INTERVAL hop, INTERVAL size)`
-say the same as our WINDOW clause; they must then stand on every source and agree.
+list. A source may stand inside a table function such as `TUMBLE(stream, time, INTERVAL ...)`, which says the same as a
+WINDOW clause; what it says is noted for windows.py.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from typing import NoReturn
 
 from sqlglot import exp
 
-from ajoin.sql.dialect import WINDOW_HINT, WindowClause
-from ajoin.sql.literals import interval_ms
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
 from ajoin.sql.scope import BoundSource, Scope, find_stream, match
-from optimizer.model.types import StreamSchema
-from optimizer.model.windows import PeriodicWindow, Window
+from ajoin.sql.table_functions import SourceWindow, table_window
+from ajoin.sql.window_syntax import TableFunction
+from optimizer.model.types import ColumnType, StreamSchema
 
-MIN_SOURCES, MAX_SOURCES = 2, 8
-_COUNT = f"a join query has {MIN_SOURCES} to {MAX_SOURCES} sources"
-MAX_WINDOW_MS = 100 * 366 * 86_400_000  # a hundred years: event time plus a window length can then never overflow
+MAX_SOURCES = 8
+_COUNT = f"a query has 1 to {MAX_SOURCES} sources"
 
 
 @dataclass(slots=True)
@@ -33,7 +31,7 @@ class FromClause:
     sql: str
     schemas: Mapping[str, StreamSchema]
     sources: list[BoundSource] = field(default_factory=list)
-    windows: list[Window | None] = field(default_factory=list)
+    windows: list[SourceWindow | None] = field(default_factory=list)
     conditions: list[exp.Expr] = field(default_factory=list)
     merged: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -42,42 +40,15 @@ class FromClause:
         clause = cls(sql, schemas)
         start = select.args.get("from_")
         if start is None:
-            clause._fail(select, Reason.SOURCE_COUNT, "the statement has no FROM clause", "join at least two streams")
+            clause._fail(select, Reason.SOURCE_COUNT, "the statement has no FROM clause", "select from a stream")
         clause._add(start.this)
         for join in select.args.get("joins") or ():
             clause._join(join)
-        if len(clause.sources) < MIN_SOURCES:
-            clause._fail(clause.sources[0].at, Reason.SOURCE_COUNT, _COUNT, "join it with another stream")
         return clause
 
-    def scope(self) -> Scope:
-        return Scope(self.sql, tuple(self.sources), self.merged)
-
-    def window(self, clause: WindowClause | None) -> Window:
-        """The one window of the statement, however it was written."""
-        given: list[tuple[Window, exp.Expr]] = []
-        if clause is not None:
-            given.append((clause_window(self.sql, clause), clause))
-        given += [(w, s.at) for w, s in zip(self.windows, self.sources, strict=True) if w is not None]
-        if not given:
-            end = len(self.sql.rstrip("; \t\r\n"))
-            self._fail(end, Reason.MISSING_WINDOW, "the statement has no WINDOW clause", WINDOW_HINT)
-        window = given[0][0]
-        for other, at in given[1:]:
-            if other != window:
-                self._fail(
-                    at,
-                    Reason.CONFLICTING_WINDOWS,
-                    f"all sources need the same window; here are {window.sql} and {other.sql}",
-                )
-        if clause is None and None in self.windows:
-            self._fail(
-                self.sources[self.windows.index(None)].at,
-                Reason.CONFLICTING_WINDOWS,
-                "this source has no window but another one has",
-                "give every source the same TUMBLE or HOP, or use one WINDOW clause",
-            )
-        return window
+    def scope(self, bounds: ColumnType) -> Scope:
+        """`bounds`: the type of window_start and window_end."""
+        return Scope(self.sql, tuple(self.sources), self.merged, bounds)
 
     def _join(self, join: exp.Expr) -> None:
         if set(_given(join)) - {"this", "on", "using", "kind"}:
@@ -104,11 +75,14 @@ class FromClause:
                 'a name that contains a point needs double quotes: "a.b"',
             )
         name = table.this
-        window: Window | None = None
+        window: SourceWindow | None = None
         if isinstance(name, exp.Identifier):
             schema = find_stream(self.sql, name, self.schemas)
+        elif isinstance(name, TableFunction):
+            schema, name, window = table_window(self.sql, name, self.schemas)
         else:
-            schema, name, window = self._table_function(name)
+            message = "FROM knows only the table functions TUMBLE, HOP and SESSION"
+            self._fail(name, Reason.UNSUPPORTED_FUNCTION, message, "or write a WINDOW clause")
         named = table.args.get("alias")
         if named is not None and (named.args.get("columns") or not named.name):
             self._fail(named, Reason.UNSUPPORTED_CLAUSE, "an alias is one name", "rename columns with AS in SELECT")
@@ -151,61 +125,8 @@ class FromClause:
         one = Scope(self.sql, (source,)).column(_column(source, column))
         return getattr(one, "column", column.name)
 
-    def _table_function(self, call: exp.Expr) -> tuple[StreamSchema, exp.Identifier, Window]:
-        kind = call.name.upper() if isinstance(call, exp.Anonymous) else ""
-        lengths = {"TUMBLE": 1, "HOP": 2}.get(kind)
-        if lengths is None:
-            self._fail(
-                call,
-                Reason.UNSUPPORTED_FUNCTION,
-                "FROM knows only the table functions TUMBLE and HOP",
-                WINDOW_HINT,
-            )
-        usage = (
-            "write TUMBLE(stream, time_column, INTERVAL '10 seconds')"
-            if kind == "TUMBLE"
-            else "write HOP(stream, time_column, INTERVAL 'hop', INTERVAL 'size')"
-        )
-        stream, time, *spans = [*call.expressions, None, None][: max(2, len(call.expressions))]
-        if (
-            not (isinstance(stream, exp.Column) and isinstance(time, exp.Column))
-            or stream.args.get("table")
-            or time.args.get("table")
-            or len(spans) != lengths
-            or not all(isinstance(span, exp.Interval) for span in spans)
-        ):
-            self._fail(call, Reason.INVALID_WINDOW, f"{kind} has the wrong arguments", usage)
-        schema = find_stream(self.sql, stream.this, self.schemas)
-        if [c.name for c in match(time.this, schema.columns, lambda c: c.name)] != [schema.time]:
-            self._fail(
-                time,
-                Reason.INVALID_WINDOW,
-                f"windows of stream {schema.name} are cut on its event-time column",
-                f"use {schema.time}",
-            )
-        advance = _length(self.sql, spans[0])
-        return schema, stream.this, PeriodicWindow(_length(self.sql, spans[-1]), advance)
-
     def _fail(self, at: At, reason: Reason, message: str, hint: str = "") -> NoReturn:
         raise sql_error(self.sql, at, reason, message, hint)
-
-
-def clause_window(sql: str, clause: WindowClause) -> Window:
-    size = _length(sql, clause.args["size"])
-    advance = clause.args.get("advance")
-    return PeriodicWindow(size, size if advance is None else _length(sql, advance))
-
-
-def _length(sql: str, interval: exp.Interval) -> int:
-    ms = interval_ms(sql, interval, Reason.INVALID_WINDOW)
-    if not 0 < ms <= MAX_WINDOW_MS:
-        raise sql_error(
-            sql,
-            interval,
-            Reason.INVALID_WINDOW,
-            "a window length must be positive and at most a hundred years",
-        )
-    return ms
 
 
 def _given(node: exp.Expr) -> list[str]:

@@ -27,6 +27,7 @@ UNIT_MS = {
     )
     for unit in names.split()
 }
+MAX_WINDOW_MS = 100 * 366 * 86_400_000  # a hundred years: event time plus a window length can then never overflow
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?Z?", re.ASCII)
@@ -86,4 +87,12 @@ def interval_ms(sql: str, node: exp.Interval, reason: Reason = Reason.INVALID_LI
     ms = int(amount.name) * factor
     if ms not in _INT64:
         raise sql_error(sql, node, reason, "this length of time does not fit into 64 bits")
+    return ms
+
+
+def window_length(sql: str, node: exp.Interval) -> int:
+    ms = interval_ms(sql, node, Reason.INVALID_WINDOW)
+    if not 0 < ms <= MAX_WINDOW_MS:
+        message = "a window length must be positive and at most a hundred years"
+        raise sql_error(sql, node, Reason.INVALID_WINDOW, message)
     return ms

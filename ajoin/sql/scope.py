@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from ajoin.sql.places import At, sql_error
 from ajoin.sql.reasons import Reason
-from optimizer.model.expressions import ColumnRef, WindowBound
-from optimizer.model.types import StreamSchema
+from optimizer.model.expressions import ColumnRef, Expr, WindowBound, children
+from optimizer.model.types import ColumnType, StreamSchema
 
 WINDOW_BOUNDS = ("window_start", "window_end")
 T = TypeVar("T")
@@ -34,11 +34,13 @@ class BoundSource:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The sources of one statement. `merged` maps a column named in USING to the aliases that share it."""
+    """The sources of one statement. `merged` maps a column named in USING to the aliases that share it. `bounds` is the
+    type of window_start and window_end: positions of tuples if windows count tuples."""
 
     sql: str
     sources: tuple[BoundSource, ...]
     merged: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    bounds: ColumnType = ColumnType.TIMESTAMP
 
     def source(self, name: exp.Identifier) -> BoundSource:
         matches = match(name, self.sources, lambda s: s.alias)
@@ -69,7 +71,7 @@ class Scope:
             raise sql_error(
                 self.sql, node, Reason.UNSUPPORTED_EXPRESSION, "a column is written column or source.column"
             )
-        bound = window_bound(name)
+        bound = window_bound(name, self.bounds)
         if table is None:
             return bound or self._unqualified(name)
         source = self.source(table)
@@ -140,9 +142,13 @@ def find_stream(sql: str, name: exp.Identifier, schemas: Mapping[str, StreamSche
     )
 
 
-def window_bound(name: exp.Identifier) -> WindowBound | None:
+def window_bound(name: exp.Identifier, type_: ColumnType) -> WindowBound | None:
     text = name.name if name.args.get("quoted") else name.name.lower()
-    return WindowBound(text) if text in WINDOW_BOUNDS else None
+    return WindowBound(text, type_) if text in WINDOW_BOUNDS else None
+
+
+def reads_bounds(expr: Expr) -> bool:
+    return isinstance(expr, WindowBound) or any(reads_bounds(child) for child in children(expr))
 
 
 def match(name: exp.Identifier, among: Iterable[T], name_of: Callable[[T], str]) -> list[T]:

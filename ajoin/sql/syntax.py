@@ -7,12 +7,13 @@ text, MAX_NESTING the brackets before the parser runs, and any other deep recurs
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from ajoin.sql.dialect import AJoin, PlacedParseError
+from ajoin.sql.dialect import AJoin, AJoinParser, PlacedParseError
 from ajoin.sql.places import sql_error, too_complex
 from ajoin.sql.reasons import Reason
 from optimizer.errors import SqlError
@@ -22,10 +23,12 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
-def parse_select(sql: str) -> exp.Select:
-    """The syntax tree of the one SELECT in `sql`; SqlError for anything else."""
+def parse_select(sql: str, windows: Collection[str] = ()) -> exp.Select:
+    """The syntax tree of the one SELECT in `sql`; SqlError for anything else. `windows`: names of windows that
+    plug-ins brought."""
     dialect = AJoin()
-    parser = dialect.parser()
+    parser = AJoinParser(dialect=dialect)
+    parser.windows = frozenset(windows)
     try:
         tokens = dialect.tokenize(sql)
         _check_shape(sql, tokens)

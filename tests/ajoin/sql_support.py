@@ -9,11 +9,16 @@ import pytest
 from ajoin.sql import parse_query
 from optimizer.errors import SqlError
 from optimizer.model.expressions import (
+    Aggregate,
     And,
     Arithmetic,
+    Call,
+    Case,
+    Cast,
     ColumnRef,
     Compare,
     Expr,
+    GroupRef,
     InList,
     IsNull,
     Like,
@@ -23,7 +28,7 @@ from optimizer.model.expressions import (
     Or,
     WindowBound,
 )
-from optimizer.model.query import JoinQuery
+from optimizer.model.query import Query
 from optimizer.model.types import StreamSchema
 from tests.builders import PAPER
 
@@ -32,17 +37,22 @@ JOINED = "SELECT * FROM V, W, C WHERE V.vID = W.vID AND W.usrID = C.usrID"
 MARK = "^"
 
 
-def parse(sql: str, schemas: Mapping[str, StreamSchema] = PAPER) -> JoinQuery:
+def parse(sql: str, schemas: Mapping[str, StreamSchema] = PAPER) -> Query:
     return parse_query(sql, schemas)
 
 
-def where(condition: str, schemas: Mapping[str, StreamSchema] = PAPER) -> JoinQuery:
+def where(condition: str, schemas: Mapping[str, StreamSchema] = PAPER) -> Query:
     """V joined with W and C, and one more condition."""
     return parse(f"{JOINED} AND ({condition}) {WINDOW}", schemas)
 
 
-def select(items: str, schemas: Mapping[str, StreamSchema] = PAPER) -> JoinQuery:
+def select(items: str, schemas: Mapping[str, StreamSchema] = PAPER) -> Query:
     return parse(f"SELECT {items} FROM V AS a JOIN W AS b ON a.vID = b.vID {WINDOW}", schemas)
+
+
+def fold(items: str, rest: str = "", window: str = WINDOW) -> Query:
+    """An aggregation over V."""
+    return parse(f"SELECT {items} FROM V {rest} {window}")
 
 
 def refused(marked: str, reason: str, token: str, schemas: Mapping[str, StreamSchema] = PAPER) -> SqlError:
@@ -65,6 +75,11 @@ def show(expr: Expr) -> str:
             return f"{alias}.{column}"
         case WindowBound(which):
             return which
+        case GroupRef(index, kind):
+            return f"group {index}:{kind}"
+        case Aggregate(function, arguments, kind, parameters, condition):
+            inside = ", ".join([*map(show, arguments), *map(str, parameters)]) or "*"
+            return f"{function}({inside}){f' IF {show(condition)}' if condition else ''}:{kind}"
         case Literal(value, kind):
             return f"{value!r}:{kind}"
         case Compare(op, left, right):
@@ -85,3 +100,10 @@ def show(expr: Expr) -> str:
             return f"({show(operand)} IN {', '.join(map(show, values))})"
         case Like(operand, pattern, escape):
             return f"({show(operand)} LIKE {pattern!r}{f' ESCAPE {escape!r}' if escape else ''})"
+        case Call(function, arguments, kind):
+            return f"{function}({', '.join(map(show, arguments))}):{kind}"
+        case Cast(operand, kind):
+            return f"CAST({show(operand)} AS {kind})"
+        case Case(branches, otherwise, kind):
+            whens = "; ".join(f"{show(when)} -> {show(then)}" for when, then in branches)
+            return f"CASE[{whens}{'' if otherwise is None else f'; else {show(otherwise)}'}]:{kind}"

@@ -54,6 +54,8 @@ def test_the_message_names_both_numbers_and_the_setting() -> None:
         ("V.length IN (1, 2, NULL)", QueryLimits(in_values=2), "LIST_TOO_LONG", "max_in_values"),
         ("NOT (V.length = 1 OR V.length IN (1, 2, 3))", QueryLimits(in_values=2), "LIST_TOO_LONG", "max_in_values"),
         ("V.geo LIKE 'abc%'", QueryLimits(like_characters=3), "PATTERN_TOO_LONG", "max_like_characters"),
+        ("REGEXP_LIKE(V.geo, 'a+b$')", QueryLimits(like_characters=3), "PATTERN_TOO_LONG", "max_like_characters"),
+        ("CONCAT(V.geo, 'ab') = 'c'", QueryLimits(text_bytes=1001), "TEXT_TOO_LONG", "max_text_bytes"),
         ("V.length + W.usrID < 5", QueryLimits(expression_nodes=7), "SQL_TOO_COMPLEX", "max_expression_nodes"),
     ],
 )
@@ -63,6 +65,41 @@ def test_prices_of_expressions(condition: str, limits: QueryLimits, reason: str,
     assert error.reason == reason and setting in str(error)
     (field,) = (name for name in QueryLimits.__dataclass_fields__ if f"max_{name}" == setting)
     assert admit(sql, PAPER, replace(limits, **{field: getattr(limits, field) + 1})) == parse(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "field", "found", "reason"),
+    [
+        ("SELECT COUNT(*) AS a, SUM(length) AS b, COUNT(*) + 1 AS c FROM V", "aggregates", 2, "SQL_TOO_COMPLEX"),
+        ("SELECT COUNT(*) FROM V GROUP BY geo, lang, window_start", "groups", 2, "SQL_TOO_COMPLEX"),
+        ("SELECT COUNT(*) FROM V GROUP BY geo HAVING COUNT(*) > 5", "expression_nodes", 5, "SQL_TOO_COMPLEX"),
+    ],
+)
+def test_prices_of_aggregation(sql: str, field: str, found: int, reason: str) -> None:
+    sql = f"{sql} {WINDOW}"
+    error = refused(sql, replace(DEFAULTS, **{field: found - 1}))
+    assert error.reason == reason and f"max_{field}" in str(error) and f" {found} " in str(error)
+    assert admit(sql, PAPER, replace(DEFAULTS, **{field: found})) == parse(sql)
+
+
+def test_prices_of_windows_over_one_stream() -> None:
+    large = "SELECT COUNT(*) FROM V WINDOW COUNT (SIZE 1000001 ADVANCE BY 1000)"
+    error = refused(large)
+    assert error.reason == "WINDOW_TOO_LARGE" and "1,000,001" in str(error) and "max_count_window" in str(error)
+    assert admit(large, PAPER, replace(DEFAULTS, count_window=1_000_001)) == parse(large)
+    assert refused("SELECT COUNT(*) FROM V WINDOW COUNT (SIZE 1000000 ADVANCE BY 1)").reason == "WINDOW_TOO_FINE"
+    assert refused("SELECT vID FROM V WINDOW HOPPING (SIZE 1 DAY, ADVANCE BY 1 MS)").reason == "WINDOW_TOO_FINE"
+    edges = "SELECT COUNT(*) FROM V WINDOW PUNCTUATED BY (length IN (1, 2, 3))"
+    assert refused(edges, QueryLimits(in_values=2)).reason == "LIST_TOO_LONG"
+
+
+def test_nested_replacements_multiply() -> None:
+    text = "V.geo"
+    for _ in range(4):
+        text = f"REPLACE({text}, 'a', 'aaaaaaaaaa')"
+    error = refused(f"{FROM} WHERE LENGTH({text}) > 5 {WINDOW}")
+    assert error.reason == "TEXT_TOO_LONG" and "10,000,000 bytes" in str(error) and "max_text_bytes" in str(error)
+    admit(f"{FROM} WHERE LENGTH({text.replace('aaaaaaaaaa', 'b')}) > 5 {WINDOW}", PAPER, DEFAULTS)
 
 
 def test_every_limit_is_a_setting_with_the_same_default() -> None:

@@ -1,4 +1,4 @@
-"""Whole statements: sources, join keys, who gets which condition, windows, spellings of one query."""
+"""Whole statements: sources, join keys, who gets which condition, windows of joins, spellings of one query."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 
 from optimizer.model.expressions import ColumnRef, Compare, Literal
 from optimizer.model.graphs import join_graph
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
+from optimizer.model.query import EquiPredicate, Output, Query, Source
 from optimizer.model.types import ColumnType
 from optimizer.model.windows import PeriodicWindow
 from tests.ajoin.sql_support import WINDOW, parse, refused, show
@@ -16,15 +16,15 @@ from tests.builders import stream
 BIGINT, INT = ColumnType.BIGINT, ColumnType.INT
 
 
-def keys(query: JoinQuery) -> list[str]:
+def keys(query: Query) -> list[str]:
     return [f"{show(p.left)} = {show(p.right)}:{p.type}" for p in query.equi]
 
 
-def selections(query: JoinQuery) -> dict[str, str]:
+def selections(query: Query) -> dict[str, str]:
     return {alias: show(expr) for alias, expr in query.selections}
 
 
-def same(*statements: str) -> JoinQuery:
+def same(*statements: str) -> Query:
     """All of them are one query, apart from the text itself."""
     first, *others = [replace(parse(sql), sql="") for sql in statements]
     for other in others:
@@ -40,7 +40,7 @@ def test_a_query_with_everything_in_its_place() -> None:
     """
     length = ColumnRef("V", "length", INT)
     query = parse(sql)
-    assert query == JoinQuery(
+    assert query == Query(
         sql=sql.strip(),
         sources=(Source("V", "V"), Source("W", "W")),
         window=PeriodicWindow(10_000, 2_000),
@@ -172,7 +172,8 @@ def test_table_functions_are_another_spelling_of_the_window_clause() -> None:
         f"SELECT * FROM V a JOIN W b ON {on} WINDOW TUMBLING (SIZE 10 SECONDS)",
         f"""SELECT * FROM TUMBLE(V, time, INTERVAL '10 seconds') a
             JOIN TUMBLE(W, time, INTERVAL '10' SECOND) AS b ON {on}""",
-        f"SELECT * FROM tumble(v, TIME, INTERVAL 10 SECONDS) a, W b WHERE {on} WINDOW TUMBLING (SIZE 10 S)",
+        f"""SELECT * FROM tumble(v, TIME, INTERVAL 10 SECONDS) a,
+            TABLE(TUMBLE(TABLE W, DESCRIPTOR(time), INTERVAL '10' SECOND)) b WHERE {on}""",
         f"""SELECT * FROM TUMBLE(V, time, INTERVAL '10 s') a JOIN TUMBLE(W, time, INTERVAL '10 s') b
             ON {on} AND a.window_start = b.window_start AND b.window_end = a.window_end""",
     )
@@ -231,9 +232,9 @@ def test_refused_window_clause(clause: str, reason: str, token: str) -> None:
             "b",
         ),
         (
-            "TUMBLE(V, time, INTERVAL '1 s') ^a, W b WHERE a.vID = b.vID WINDOW TUMBLING (SIZE 2 S)",
+            "^TUMBLE(V, time, INTERVAL '1 s') a, W b WHERE a.vID = b.vID WINDOW TUMBLING (SIZE 1 S)",
             "CONFLICTING_WINDOWS",
-            "a",
+            "TUMBLE",
         ),
         ("^TUMBLE(V, time) a, W b", "INVALID_WINDOW", "TUMBLE"),
         ("^TUMBLE() a, W b", "INVALID_WINDOW", "TUMBLE"),
