@@ -124,6 +124,11 @@ def concat(parts: list[ColumnData]) -> ColumnData:
     return ColumnData(first.type, np.concatenate(shifted), valid, pa.concat_arrays(dictionaries))
 
 
+def nulls(type: ColumnType, rows: int) -> ColumnData:
+    dictionary = pa.array([""], pa.string()) if type is ColumnType.STRING else None
+    return ColumnData(type, np.zeros(rows, NUMPY_TYPES[type]), np.zeros(rows, bool), dictionary)
+
+
 def compacted(column: ColumnData) -> ColumnData:
     """The same texts with a dictionary that has no more of them than there are rows: a bucket's may have far more than
     a few of its rows need."""

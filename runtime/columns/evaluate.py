@@ -20,12 +20,15 @@ import pyarrow.compute as pc
 
 from optimizer.model import expressions as ex
 from optimizer.model.types import ColumnType, common_type
-from runtime.columns.column import NUMPY_TYPES, ColumnData, compacted, decoded, from_arrow
+from runtime.columns.casts import cast
+from runtime.columns.column import NUMPY_TYPES, ColumnData, compacted, decoded, from_arrow, nulls
+from runtime.columns.functions import call
 from runtime.columns.like import LikePattern
+from runtime.columns.texts import chosen
 
 Mask = npt.NDArray[np.bool_]
 Lookup = Callable[[Any], ColumnData]
-"""Gives the values of a ColumnRef (or, at the sink, of a WindowBound or CountAll)."""
+"""Gives the values of a ColumnRef (or, where rows are made, of a WindowBound, GroupRef or Aggregate)."""
 
 _ARROW_COMPARE = {
     "=": pc.equal,
@@ -54,7 +57,7 @@ def truth(expr: ex.Expr, lookup: Lookup, rows: int) -> Mask:
 
 def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
     match expr:
-        case ex.ColumnRef() | ex.WindowBound() | ex.CountAll():
+        case ex.ColumnRef() | ex.WindowBound() | ex.GroupRef() | ex.Aggregate():
             return lookup(expr)
         case ex.Literal(value, type):
             return _constant(value, type, rows)
@@ -79,6 +82,30 @@ def evaluate(expr: ex.Expr, lookup: Lookup, rows: int) -> ColumnData:
             return _in_list(compacted(evaluate(operand, lookup, rows)), values, rows)
         case ex.Like(operand, pattern, escape):
             return _like(compacted(evaluate(operand, lookup, rows)), pattern, escape)
+        case ex.Cast(operand, type):
+            return cast(evaluate(operand, lookup, rows), type)
+        case ex.Case():
+            return _case(expr, lookup, rows)
+        case ex.Call("NULLIF", (left, right), type):
+            first = evaluate(left, lookup, rows)
+            equal = _compare("=", first, evaluate(right, lookup, rows))
+            differs = ~(equal.values.astype(bool) & equal.mask)
+            return ColumnData(type, first.values, first.mask & differs, first.dictionary)
+        case ex.Call(function, arguments, type):
+            constants = [a.value if isinstance(a, ex.Literal) else None for a in arguments]
+            return call(function, [evaluate(a, lookup, rows) for a in arguments], constants, type)
+
+
+def _case(expr: ex.Case, lookup: Lookup, rows: int) -> ColumnData:
+    """Every result for every row, and then each row's: nothing fails, so what a row does not take does no harm."""
+    which = np.full(rows, -1, np.int64)
+    for number, (condition, _) in enumerate(expr.branches):
+        which[(which < 0) & truth(condition, lookup, rows)] = number
+    results = [evaluate(result, lookup, rows) for _, result in expr.branches]
+    if expr.otherwise is not None:
+        which[which < 0] = len(results)
+        results.append(evaluate(expr.otherwise, lookup, rows))
+    return chosen(results, which, expr.type)
 
 
 def _boolean(values: Mask, valid: Mask | None) -> ColumnData:
@@ -87,8 +114,7 @@ def _boolean(values: Mask, valid: Mask | None) -> ColumnData:
 
 def _constant(value: ex.Value, type: ColumnType, rows: int) -> ColumnData:
     if value is None:
-        dictionary = pa.array([""], pa.string()) if type is ColumnType.STRING else None
-        return ColumnData(type, np.zeros(rows, NUMPY_TYPES[type]), np.zeros(rows, bool), dictionary)
+        return nulls(type, rows)
     if type is ColumnType.STRING:
         return ColumnData(type, np.zeros(rows, np.int32), None, pa.array([value], pa.string()))
     return ColumnData(type, np.full(rows, value, NUMPY_TYPES[type]))

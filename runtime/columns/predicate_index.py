@@ -10,8 +10,8 @@ on the position of the value among the constants. Position 2i+1 is "equal to con
 the very same expression, with the column replaced by positions and constants by their positions, is evaluated once
 on all positions by the ordinary evaluator; no second interpretation of SQL exists.
 
-For STRING columns any condition on that column alone (LIKE too) is evaluated on the dictionary, once per distinct
-text. What does not fit (several columns, arithmetic) is evaluated tuple by tuple, vectorised, and clears bits.
+For STRING columns any condition on that column alone (LIKE and functions too) is evaluated on the dictionary, once per
+distinct text. What does not fit (several columns, arithmetic) is evaluated tuple by tuple, vectorised, and clears bits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ import pyarrow as pa
 
 from optimizer.model import expressions as ex
 from optimizer.model.types import ColumnType
+from runtime.columns.coded_sets import CodedSets
 from runtime.columns.column import ColumnData
-from runtime.columns.evaluate import truth
+from runtime.columns.pieces import truth_in_pieces
 from runtime.columns.querysets import bitset, remove_slot
+from runtime.kernels.coding import numbers_of
 from runtime.kernels.sets import intersect_with_table
 
 U64 = npt.NDArray[np.uint64]
+
+
+MOST_KINDS = 1 << 20
+"""Combinations of intervals that a table of numbers may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,27 @@ class PredicateIndex:
         for name, conditions in self.texts.items():
             intersect_with_table(sets, *self._by_text(column(name), conditions))
         for slot, condition in self.rest:
-            remove_slot(sets, ~truth(condition, lambda ref: column(ref.column), rows), slot)
+            remove_slot(sets, ~truth_in_pieces(condition, lambda ref: column(ref.column), rows), slot)
+        return sets
+
+    def coded_sets(self, column: Callable[[str], ColumnData], rows: int) -> CodedSets | None:
+        """The same, numbered: a number per combination of intervals. None: there are conditions over several columns or
+        too many combinations, and words per tuple are the better way."""
+        if self.rest:
+            return None
+        sets = CodedSets(self.all.reshape(1, -1), np.zeros(rows, np.int32))
+        if rows == 0:
+            return sets
+        located = [(i.table, i.locate(column(name))) for name, i in self.ordered.items()]
+        located += [self._by_text(column(name), conditions) for name, conditions in self.texts.items()]
+        for table, places in located:
+            size = len(sets.table) * len(table)
+            if size > MOST_KINDS:
+                return None
+            pairs = sets.codes * np.int64(len(table)) + places if len(sets.table) > 1 else places
+            distinct, codes = numbers_of(pairs.astype(np.int64, copy=False), size)
+            both = sets.table[distinct // len(table)] & table[distinct % len(table)]
+            sets = CodedSets(both, codes)
         return sets
 
     def _by_text(self, data: ColumnData, conditions: list[tuple[int, ex.Expr]]) -> tuple[U64, npt.NDArray[np.int64]]:
@@ -126,7 +152,7 @@ def _table(
 ) -> U64:
     table = np.tile(everyone, (rows, 1))
     for slot, condition in conditions:
-        remove_slot(table, ~truth(condition, lookup, rows), slot)
+        remove_slot(table, ~truth_in_pieces(condition, lookup, rows), slot)
     return table
 
 

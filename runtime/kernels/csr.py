@@ -103,8 +103,8 @@ def _before(a: int, b: int, hashes: U64, lo: I64, hi: I64) -> bool:
 
 
 @nb.njit(cache=True, nogil=True)
-def _sort_run(order: I32, spare: I32, first: int, end: int, hashes: U64, lo: I64, hi: I64) -> None:
-    """Stable: insertion sort of short pieces, then bottom-up merging."""
+def sort_run(order: I32, spare: I32, first: int, end: int, hashes: U64, lo: I64, hi: I64) -> None:
+    """`order[first:end]` by (hash, lo, hi). Stable: insertion sort of short pieces, then bottom-up merging."""
     piece = 24
     for start in range(first, end, piece):
         stop = min(start + piece, end)
@@ -176,7 +176,7 @@ def _settle(  # type: ignore[no-untyped-def]
                 right = right and not _before(order[i], order[i - 1], hashes, lo, hi)
             continue
         if not right:
-            _sort_run(order, spare, first, i, hashes, lo, hi)
+            sort_run(order, spare, first, i, hashes, lo, hi)
             for k in range(first, i):
                 by_order[k] = hashes[order[k]]
         first = i

@@ -9,7 +9,8 @@ out to several tasks, even inside one entry.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -170,6 +171,14 @@ def cut(starts: I64, ends: I64, most: int) -> Iterator[Cut]:
         piece.starts[0] += begin - (until[first] - counts[first])
         piece.ends[-1] -= until[last] - stop
         yield piece
+
+
+def in_runs(cost: npt.NDArray[Any], most: int) -> list[slice]:
+    """Consecutive rows that cost about `most` together, or one that costs more."""
+    if not len(cost):
+        return []
+    cuts = np.flatnonzero(np.diff(np.cumsum(cost) // most)) + 1
+    return [slice(a, b) for a, b in pairwise((0, *cuts.tolist(), len(cost)))]
 
 
 def unroll(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> tuple[I64, I64]:

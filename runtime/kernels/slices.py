@@ -18,17 +18,23 @@ I64 = npt.NDArray[np.int64]
 
 @nb.njit(cache=True, nogil=True)
 def slice_starts(times: I64, sizes: I64, advances: I64) -> I64:
-    """Latest window edge at or before each time, over all window shapes [k*advance, k*advance + size)."""
+    """Latest window edge at or before each time, over all window shapes [k*advance, k*advance + size).
+
+    Neighbours mostly lie in one slice; only where they do not, the edges are looked at.
+    """
     n = times.shape[0]
     out = np.empty(n, np.int64)
+    best = following = np.int64(0)
     for i in range(n):
         t = times[i]
-        best = (t // advances[0]) * advances[0]
-        for w in range(sizes.shape[0]):
-            a = advances[w]
-            edge = (t // a) * a
-            best = max(best, edge)
-            edge = ((t - sizes[w]) // a) * a + sizes[w]
-            best = max(best, edge)
+        if not best <= t < following:
+            best = (t // advances[0]) * advances[0]
+            following = best + advances[0]
+            for w in range(sizes.shape[0]):
+                a = advances[w]
+                edge = (t // a) * a
+                best, following = max(best, edge), min(following, edge + a)
+                edge = ((t - sizes[w]) // a) * a + sizes[w]
+                best, following = max(best, edge), min(following, edge + a)
         out[i] = best
     return out

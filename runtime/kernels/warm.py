@@ -1,19 +1,40 @@
 """Run every kernel once on tiny arrays, so that compiled code is loaded before the first tuple.
 
 Compilation happens once per machine (the cache on disk); loading it takes a second or so per process. A Spark daemon
-does it before it forks its workers, so that workers have it from the start.
+does it before it forks its workers, so that workers have it from the start. Kernels that are declared for one kind of
+arrays (runtime.kernels.kinds) are compiled or loaded when they are imported; naming them here is all they need.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from runtime.kernels import csr, expand, fetch, hashing, intersect, records, slices, tally
+from runtime.kernels import (
+    choosing,
+    coding,
+    csr,
+    expand,
+    fetch,
+    folding,
+    grouping,
+    hashing,
+    intersect,
+    layout,
+    records,
+    runs,
+    sketches,
+    slices,
+    sliding,
+)
 from runtime.kernels import sets as query_sets
+
+LOADED = (choosing, coding, folding, layout, runs, sketches, sliding)
+"""Loaded by being imported."""
 
 
 def warm_up() -> None:
     times = np.array([5, 15], np.int64)
+    grouping.fold_entries(np.array([7, 7], np.uint64), times, times, np.array([[1], [2]], np.uint64))
     one = np.array([10], np.int64)
     sets = np.ones((2, 1), np.uint64)
     starts = slices.slice_starts(times, one, one)
@@ -28,13 +49,13 @@ def warm_up() -> None:
     counts = query_sets.count_members(sets)
     query_sets.members(sets, np.cumsum(counts) - counts, int(counts.sum()))
     query_sets.sum_members(sets, np.ones(2))
+    coding.numbers_of(np.zeros(2, np.int64), 1)
     for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
         for fixed in (False, True):  # a file's column cannot be written, which makes it another kind of array
             values = np.zeros(2, kind)
             values.setflags(write=not fixed)
             for places in (np.int64, np.int32):
                 fetch.fetch(values, np.zeros(1, places))
-    tally.count_in_ranges(index.order, sets, np.zeros(1, np.int64), np.ones(1, np.int64), np.zeros(1, np.int64))
     record = np.array([22, 0, 0, 0, 1, 4, 123, 125, 2, 2, 97, 1], np.uint8)  # value {}, one header
     _, starts, lengths, _ = records.unpack(record, 0, 1)
     records.object_lines(record, starts, lengths)

@@ -59,7 +59,9 @@ class WindowLogic(Protocol):
         ...
 
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape | None:
+        """None: no such arithmetic decides it, and the windows are for queries over one stream."""
+        ...
 
     @staticmethod
     def slice_starts(windows: Sequence[Any], times: I64) -> I64:
@@ -81,4 +83,16 @@ class WindowLogic(Protocol):
 
     def ends(self, starts: I64) -> I64:
         """The ends of the windows that start there."""
+        ...
+
+    # Windows in order have consecutive numbers, so that those which close in an epoch are a range of numbers.
+
+    def numbers(self, lo: I64, hi: I64, active_from: int | None) -> tuple[I64, I64]:
+        """The windows that `holding` gives, as ranges of numbers: from the first on, before the second."""
+        ...
+
+    def starts_of(self, numbers: I64) -> I64: ...
+
+    def last_closed(self, watermark: int) -> int:
+        """The number of the last window that is closed with this watermark; all before it are closed too."""
         ...

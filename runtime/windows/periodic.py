@@ -61,11 +61,20 @@ class Periodic:
         return lo // self.shape.advance * self.shape.advance
 
     def holding(self, lo: I64, hi: I64, active_from: int | None) -> PeriodicHolding:
+        return PeriodicHolding(*self.numbers(lo, hi, active_from), self.shape.advance)
+
+    def numbers(self, lo: I64, hi: I64, active_from: int | None) -> tuple[I64, I64]:
         size, advance = self.shape
         first = (hi - size) // advance + 1
         if active_from is not None:
             first = np.maximum(first, -(-active_from // advance))
-        return PeriodicHolding(first, np.maximum(lo // advance + 1, first), advance)
+        return first, np.maximum(lo // advance + 1, first)
+
+    def starts_of(self, numbers: I64) -> I64:
+        return numbers * self.shape.advance
+
+    def last_closed(self, watermark: int) -> int:
+        return (watermark - self.shape.size) // self.shape.advance
 
     def ends(self, starts: I64) -> I64:
         return starts + self.shape.size

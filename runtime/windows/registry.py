@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from optimizer.model.windows import PeriodicWindow, Window
+from optimizer.model.windows import FixedWindow, PeriodicWindow, Window
 from runtime.columns.querysets import bitset
 from runtime.kernels.intersect import Shapes
 from runtime.windows.base import I64, WindowLogic
+from runtime.windows.fixed import Fixed
 from runtime.windows.periodic import Periodic
 
-KINDS: Mapping[type[Any], type[WindowLogic]] = {PeriodicWindow: Periodic}
-"""The value a query holds -> the logic built from it. The log reads and writes exactly these values."""
+KINDS: dict[type[Any], type[WindowLogic]] = {PeriodicWindow: Periodic, FixedWindow: Fixed}
+"""Aligned windows: the value a query holds -> the logic built from it. Plug-ins add theirs (plugins.py)."""
+
+
+def aligned(window: Window) -> bool:
+    """Is it known from the clock alone which windows a time is in?"""
+    return type(window) in KINDS
 
 
 def logic_of(window: Window) -> WindowLogic:
@@ -37,7 +43,8 @@ class JoinWindows:
     __slots__ = ("_longest", "shapes")
 
     def __init__(self, users: Sequence[tuple[Window, Iterable[int]]], words: int) -> None:
-        shapes = [logic_of(window).shape for window, _ in users]
+        shapes = [shape for window, _ in users if (shape := logic_of(window).shape) is not None]
+        assert len(shapes) == len(users), "SQL refuses joins in windows without a shape"
         sizes = np.array([s.size for s in shapes], np.int64)
         advances = np.array([s.advance for s in shapes], np.int64)
         self.shapes = Shapes(sizes, advances, np.stack([bitset(slots, words) for _, slots in users]))
