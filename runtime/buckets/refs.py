@@ -126,4 +126,53 @@ class JoinedRef:
         return frozenset((self.file,))
 
 
+@dataclass(frozen=True, slots=True)
+class PartialRef:
+    """A partial bucket of a fold (runtime.execution.folding), made by one query group under one plan version. Entries
+    have hashes in [first_hash, end_hash) and begin, like its edges, at event times from `min_lo` to `max_lo`.
+
+    `stream` and `origin`: what it was folded from, so that it can be folded again; None: from the rows of a join, or
+    `carried`: several buckets put together, whose entries know their epochs. `resumed`: the query whose postponed work
+    the rows come from; they are of an earlier epoch, but were folded in this one.
+    """
+
+    file: str
+    fold: str
+    group: int
+    version: int
+    epoch: int
+    entries: int
+    bytes: int
+    min_lo: int
+    max_lo: int
+    first_hash: int
+    end_hash: int
+    stream: str | None = None
+    origin: Origin | None = None
+    carried: bool = False
+    resumed: str = ""
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset((self.file,))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What epochs up to `epoch` brought of [lo, hi) for these queries, combined into one entry per group and query set
+    (runtime.execution.blocks). `parts`: one bucket per range of hashes that has anything."""
+
+    name: str
+    fold: str
+    lo: int
+    hi: int
+    epoch: int
+    uids: tuple[str, ...]
+    parts: tuple[PartialRef, ...]
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset(part.file for part in self.parts)
+
+
 BucketRef = SourceRef | JoinedRef

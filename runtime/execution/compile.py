@@ -8,11 +8,13 @@ from dataclasses import replace
 from optimizer.model import expressions as ex
 from optimizer.model.graphs import join_levels
 from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
-from optimizer.model.query import ROWS
+from optimizer.model.query import FACTORIZED, FOLD, Query
 from optimizer.model.types import StreamSchema
 from optimizer.model.windows import Window
+from runtime.aggregates.components import components_of
 from runtime.buckets.refs import IndexKey, OutputKey
 from runtime.columns.predicate_index import Selection
+from runtime.execution.folding import fold_specs, folds_closed, folds_of
 from runtime.execution.physical import (
     JoinSpec,
     OutputSpec,
@@ -55,7 +57,7 @@ def compile_plan(
         tuple(_join(node, plan.nodes[node], plan, queries, exposed, uses) for node in level)
         for level in join_levels(plan)
     )
-    return Physical(plan.version, sources, levels, uses)
+    return Physical(plan.version, sources, levels, uses, folds_of(plan, queries))
 
 
 def _exposures(
@@ -91,14 +93,17 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
     for source, uids in plan.sources.items():
         if source.leaf.stream != stream:
             continue
-        selections, windows = [], []
+        selections, windows, kept = [], [], []
+        alone = [uid for uid in uids if plan.by_uid[uid].root == source]
         for uid in uids:
             rq, slot = queries[uid], plan.by_uid[uid].slot
             alias = next(s.alias for s in rq.query.sources if rq.leaf_of(s.alias) == source.leaf)
             selections.append(Selection(slot, dict(rq.query.selections).get(alias)))
             windows.append(QueryWindow(slot, rq.query.window, rq.active_from))
-            columns |= rq.query.needed_columns(alias)
-            shapes.add(rq.query.window)
+            if plan.by_uid[uid].root != source:
+                kept.append(slot)
+                columns |= rq.query.needed_columns(alias)
+                shapes.add(rq.query.window)
         views.append(
             ViewSpec(
                 source.leaf,
@@ -107,10 +112,13 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
                 tuple(sorted(selections, key=lambda s: s.slot)),
                 tuple(sorted(windows, key=lambda w: w.slot)),
                 tuple(sorted(keys.get(source, ()))),
+                tuple(sorted(kept)),
+                fold_specs(plan, queries, alone),
+                _numbered([_sink(plan, queries[uid]) for uid in alone if not queries[uid].query.folds]),
             )
         )
-    kept = tuple(c.name for c in schema.columns if c.name in columns)
-    return SourceSpec(schema, kept, tuple(sorted(shapes, key=_by_length)), tuple(views))
+    needed = tuple(c.name for c in schema.columns if c.name in columns)
+    return SourceSpec(schema, needed, tuple(sorted(shapes, key=_by_length)), tuple(views))
 
 
 def _join(
@@ -144,6 +152,7 @@ def _join(
         slots(users),
         outputs,
         sinks,
+        fold_specs(plan, queries, [s.uid for s in sinks]),
     )
 
 
@@ -179,7 +188,7 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
                 )
                 checks.append(ex.Compare("=", equal.left, equal.right))
     checks += rq.query.residual
-    mixed = any(len(ex.aliases_of(o.expr)) > 1 for o in rq.query.outputs)
+    needs_rows = bool(checks) or not _from_lists(rq.query)
     return SinkSpec(
         rq.uid,
         placement.slot,
@@ -189,5 +198,28 @@ def _sink(plan: Plan, rq: RunningQuery) -> SinkSpec:
         tuple(checks),
         rq.query.outputs,
         rq.query.sink_mode,
-        rq.query.sink_mode == ROWS or bool(checks) or mixed,
+        needs_rows,
+        needs_rows or (rq.query.folds and _spread(placement.root, rq)),
+        rq.query.groups,
     )
+
+
+def _from_lists(query: Query) -> bool:
+    """Do closed lists say what is selected, each of its parts one list?"""
+    match query.sink_mode:
+        case mode if mode == FACTORIZED:
+            return all(len(ex.aliases_of(o.expr)) <= 1 for o in query.outputs)
+        case mode if mode == FOLD:
+            return all(len(ex.aliases_of(g)) <= 1 for g in query.groups) and all(
+                folds_closed(c) for a in query.aggregates for c in components_of(a)
+            )
+        case _:
+            return False
+
+
+def _spread(root: Node, rq: RunningQuery) -> bool:
+    """Does the query group by values of several sources, so that a group may be as small as one combination? A key of
+    the last join does not count: lists that meet there have one value of it."""
+    keys = {(a.leaf, a.column) for k in root.keys for a in (k.left, k.right)} if isinstance(root, JoinNode) else set()
+    columns = {(rq.leaf_of(c.alias), c.column) for g in rq.query.groups for c in ex.columns_of(g)}
+    return len({leaf for leaf, _ in columns - keys}) > 1

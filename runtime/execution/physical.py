@@ -3,7 +3,7 @@
 A plan says which joins exist and who uses them. This module adds what the plan leaves open:
 
 - per stream: which columns must be kept, where time is cut into slices, and per query group one *view* (query sets and
-  indexes) of every occurrence of the stream;
+  indexes) of every occurrence of the stream; what is folded and what is delivered at once, for queries of one stream;
 - per join: how its result is handed on. A join whose result feeds another join is *re-indexed* by that join's key. An
   item of a joined bucket has exactly one row of every *exposed* leaf (those that later keys need); the other leaves
   hang on it as closed lists of partners. If all exposed leaves come from one input, that input carries the items and
@@ -27,6 +27,7 @@ from optimizer.model.types import StreamSchema
 from optimizer.model.windows import Window
 from runtime.buckets.refs import IndexKey, OutputKey
 from runtime.columns.predicate_index import Selection
+from runtime.execution.folding import FoldSpec, FoldUsers
 from runtime.execution.shipped import ShippedOnce
 
 
@@ -47,7 +48,11 @@ class WindowSlots(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ViewSpec:
-    """What one query group takes from one occurrence of a stream: selections and windows per query, and its indexes."""
+    """What one query group takes from one occurrence of a stream: selections and windows per query, and its indexes.
+
+    `kept`: the slots of queries that need the tuples later, because they join them. Of the others, `folds` make
+    partials, and `rows` deliver at once.
+    """
 
     leaf: Leaf
     group: int
@@ -55,10 +60,15 @@ class ViewSpec:
     selections: tuple[Selection, ...]
     windows: tuple[QueryWindow, ...]
     keys: tuple[IndexKey, ...]
+    kept: tuple[int, ...] = ()
+    folds: tuple[FoldSpec, ...] = ()
+    rows: tuple[SinkSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
+    """`columns` and `shapes`: what is kept of tuples that are joined, and where their time is cut."""
+
     schema: StreamSchema
     columns: tuple[str, ...]
     shapes: tuple[Window, ...]
@@ -79,8 +89,10 @@ class OutputSpec:
 class SinkSpec:
     """One query at its last join. `checks` filter joined rows: residual predicates, and keys whose hash is no proof.
 
-    `mode` is ROWS, FACTORIZED or COUNT. `needs_rows`: single combinations must be looked at; else closed lists say
-    everything. `output_class` is equal for queries of a join that select the same in the same mode.
+    `mode` is ROWS, FACTORIZED or FOLD. `needs_rows`: single combinations must be looked at; else closed lists say
+    everything. `multiplies`: what is made may be as much as there are combinations, even of closed lists. `groups`:
+    what is grouped by. `output_class` is equal for queries of a join that select the same in the
+    same mode.
     """
 
     uid: str
@@ -92,6 +104,8 @@ class SinkSpec:
     outputs: tuple[Output, ...]
     mode: str
     needs_rows: bool
+    multiplies: bool
+    groups: tuple[ex.Expr, ...] = ()
     output_class: int = 0
 
 
@@ -121,6 +135,7 @@ class JoinSpec:
     users: tuple[int, ...]
     outputs: tuple[OutputSpec, ...]
     sinks: tuple[SinkSpec, ...]
+    folds: tuple[FoldSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,7 @@ class Physical:
     sources: Mapping[str, SourceSpec]
     levels: tuple[tuple[JoinSpec, ...], ...]
     uses: Mapping[tuple[str, OutputKey], frozenset[str]] = field(default_factory=dict)
+    folds: tuple[FoldUsers, ...] = ()
 
     @cached_property
     def joins(self) -> tuple[JoinSpec, ...]:
@@ -139,6 +155,10 @@ class Physical:
     @cached_property
     def shipped_joins(self) -> ShippedOnce[Mapping[str, JoinSpec]]:
         return ShippedOnce({j.name: j for j in self.joins})
+
+    @cached_property
+    def shipped_folds(self) -> ShippedOnce[tuple[FoldUsers, ...]]:
+        return ShippedOnce(self.folds)
 
     @cached_property
     def shipped_sources(self) -> ShippedOnce[Mapping[str, SourceSpec]]:

@@ -69,7 +69,7 @@ def _view_rebuilds(state: State, after: Physical, separate: bool) -> list[ViewRe
     for bucket in state.sources.values():
         spec = after.sources.get(bucket.stream)
         for view in spec.views if spec else ():
-            members = {slots[view.group][s.slot]: s.slot for s in view.selections}
+            members = {slots[view.group][slot]: slot for slot in view.kept}
             rebuild = _view_rebuild(state, bucket, view, members, users, separate)
             if rebuild is not None:
                 out.append(rebuild)

@@ -103,6 +103,6 @@ def lookup(sink: SinkSpec, part: Part, bounds: dict[str, Starts]) -> Lookup:
     def read(ref: ex.ColumnRef | ex.WindowBound) -> ColumnData:
         if isinstance(ref, ex.WindowBound):
             return ColumnData(ColumnType.TIMESTAMP, bounds[ref.which])
-        return part.column(leaves[ref.alias], ref.column)
+        return part.column(leaves[ref.alias], ref.column, ref.type)
 
     return read

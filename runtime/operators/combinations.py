@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType
 from optimizer.model.windows import Window
 from runtime.buckets.views import RowRefs
 from runtime.columns.column import ColumnData
@@ -90,17 +91,17 @@ class Combinations:
     def part(self, rows: Rows) -> Part:
         return Part(self, rows)
 
-    def column(self, leaf: Leaf, name: str) -> ColumnData:
-        """For all combinations, fetched once."""
+    def column(self, leaf: Leaf, name: str, type: ColumnType | None = None) -> ColumnData:
+        """For all combinations, fetched once; with a `type`, NULL where buckets lack the column."""
         data = self._columns.get((leaf, name))
         if data is None:
             if leaf not in self._leaves:
                 self._leaves[leaf] = self._directory.rows(leaf, self._group, *self._refs[leaf])
-            data = self._columns[(leaf, name)] = self._leaves[leaf].column(name)
+            data = self._columns[(leaf, name)] = self._leaves[leaf].column(name, type)
         return data
 
-    def column_at(self, leaf: Leaf, name: str, rows: Rows) -> ColumnData:
-        whole = self.column(leaf, name)
+    def column_at(self, leaf: Leaf, name: str, rows: Rows, type: ColumnType | None = None) -> ColumnData:
+        whole = self.column(leaf, name, type)
         return whole if rows is self._all else whole.take(rows)
 
     def rows_of(self, leaf: Leaf, rows: Rows) -> LeafRows:
@@ -128,6 +129,15 @@ class Combinations:
             yield rows[which], starts
 
     @property
+    def sets(self) -> Words:
+        return self._sets
+
+    @property
+    def spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The first and the last slice of every combination."""
+        return self._lo, self._hi
+
+    @property
     def shared(self) -> bool:
         return self._many
 
@@ -140,14 +150,14 @@ class Part:
         self._leaves: dict[Leaf, LeafRows] = {}
         self._columns: dict[tuple[Leaf, str], ColumnData] = {}
 
-    def column(self, leaf: Leaf, name: str) -> ColumnData:
+    def column(self, leaf: Leaf, name: str, type: ColumnType | None = None) -> ColumnData:
         data = self._columns.get((leaf, name))
         if data is None:
             if self._whole.shared:
-                data = self._whole.column_at(leaf, name, self.rows)
+                data = self._whole.column_at(leaf, name, self.rows, type)
             else:
                 if leaf not in self._leaves:
                     self._leaves[leaf] = self._whole.rows_of(leaf, self.rows)
-                data = self._leaves[leaf].column(name)
+                data = self._leaves[leaf].column(name, type)
             self._columns[(leaf, name)] = data
         return data

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import evaluate
 from runtime.columns.querysets import Words, bitset, has, widen
 from runtime.execution.physical import JoinSpec, SideSpec, SinkSpec, source_sides
-from runtime.kernels.expand import cut, unroll
+from runtime.kernels.expand import cut, in_runs, unroll
 from runtime.kernels.sets import nonempty
 from runtime.operators.combinations import WINDOWED
 from runtime.operators.inputs import Directory, gather
@@ -225,7 +224,7 @@ class FactorOperator:
             held = logic_of(sink.window).holding(lo[rows], hi[rows], sink.active_from)
             inside = np.flatnonzero(held.counts)
             rows, held = rows[inside], held.take(inside)
-            for part in _in_runs(cost[rows], most):
+            for part in in_runs(cost[rows], most):
                 mine = {leaf: x.take(rows[part]) for leaf, x in lists.items()}
                 self._deliver(sink, mine, held.take(part), most)
 
@@ -241,7 +240,7 @@ class FactorOperator:
         row = _cut(begin, end, min(LONGEST, most))
         length = np.sum([end[leaf] - begin[leaf] for leaf in begin], axis=0)
         for which, starts in held.take(full[row]).pieces(WINDOWED):
-            for part in _in_runs(length[which], most):
+            for part in in_runs(length[which], most):
                 self._write(sink, kept, begin, end, which[part], starts[part])
 
     def _write(
@@ -303,14 +302,6 @@ def _closed(side: SideSpec, opened: Side, lists: Lists) -> Factors:
 def _cost(lists: Factors) -> Ints:
     cost: Ints = np.sum([x.end - x.first for x in lists.values()], axis=0)
     return cost
-
-
-def _in_runs(cost: Ints, most: int) -> list[slice]:
-    """Consecutive rows that cost about `most` together, or one that costs more."""
-    if not len(cost):
-        return []
-    cuts = np.flatnonzero(np.diff(np.cumsum(cost) // most)) + 1
-    return [slice(a, b) for a, b in pairwise((0, *cuts.tolist(), len(cost)))]
 
 
 def _cut(begin: dict[Leaf, Ints], end: dict[Leaf, Ints], longest: int) -> Ints:

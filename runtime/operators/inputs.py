@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.plan import Leaf
+from optimizer.model.types import ColumnType
 from runtime.buckets.file import BucketFile, Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column, longest_text
-from runtime.columns.column import ColumnData, compacted, concat
+from runtime.columns.column import ColumnData, compacted, concat, nulls
 from runtime.columns.querysets import Words, widen
 from runtime.kernels.fetch import fetch
 
@@ -94,8 +95,15 @@ class LeafRows:
             self._back = np.empty(len(scattered), np.int64)
             self._back[scattered] = np.arange(len(scattered))
 
-    def column(self, name: str) -> ColumnData:
-        parts = [get_column(p.file, name).take(p.rows) for p in self._pieces]
+    def column(self, name: str, type: ColumnType | None = None) -> ColumnData:
+        """With a `type`, NULL where a bucket has no such column, because it is older than who reads it: no query that
+        needs the column has a bit on these rows."""
+        parts = [
+            nulls(type, len(p.rows))
+            if type is not None and name not in p.file.meta["types"]
+            else get_column(p.file, name).take(p.rows)
+            for p in self._pieces
+        ]
         data = concat(parts if len(parts) == 1 else [compacted(p) for p in parts])
         return data if self._back is None else data.take(self._back)
 

@@ -23,14 +23,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.buckets.refs import JoinedRef, OutputKey
+from runtime.buckets.refs import JoinedRef, OutputKey, PartialRef
 from runtime.columns.querysets import Words
 from runtime.execution.physical import JoinSpec, SideSpec
 from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import Items
 from runtime.kernels.intersect import intersections
-from runtime.operators.count import Tally
+from runtime.operators.by_query import decided
 from runtime.operators.floors import Floor, apply_floors
+from runtime.operators.fold import Folded, PartialTarget, RowFolder
 from runtime.operators.inputs import Directory
 from runtime.operators.joined_output import JoinedOutput
 from runtime.operators.matches import Match, Side
@@ -112,8 +113,10 @@ class JoinReport:
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
     """Combinations found per join (closed lists count with the number of their items)."""
-    counts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """COUNT(*) queries: combinations found per query and start of window."""
+    partials: tuple[PartialRef, ...] = ()
+    """Of queries that fold and end here."""
+    folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
+    """What was folded, per (node, fold)."""
     rests: Mapping[str, Rest] = field(default_factory=dict)
     """Per query (uid) that was stopped, where."""
     work: Mapping[str, int] = field(default_factory=dict)
@@ -123,7 +126,9 @@ class JoinReport:
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     began = time.perf_counter()
     ids = {(node, key): bucket for node, key, bucket in task.buckets}
-    writer, tally = SegmentWriter(shared.segments, task.segment), Tally()
+    writer = SegmentWriter(shared.segments, task.segment)
+    partials: list[PartialRef] = []
+    figures: dict[tuple[str, str], Folded] = {}
     sink_seconds = 0.0
     refs: list[JoinedRef] = []
     matches: dict[str, int] = {}
@@ -136,7 +141,8 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             for o in spec.outputs
             if (spec.name, o.key) in ids
         ]
-        sink = Sinks(shared.directory, joins, spec, writer, tally) if shared.emit and spec.sinks else None
+        folders = [RowFolder(fold, shared.epoch) for fold in spec.folds]
+        sink = Sinks(shared.directory, joins, spec, writer, folders) if shared.emit and spec.sinks else None
         pace = Pace(shared.directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
         total = 0
         for meeting, match in _matches(shared, spec, task, pace.users):
@@ -153,13 +159,31 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             at = time.perf_counter()
             sink.flush()
             sink_seconds += time.perf_counter() - at
+        partials += _written(shared, spec, task, folders, figures)
         matches[spec.name] = total
         rests |= {uid: task.rest(place) for uid, place in pace.rests.items()}
         work |= pace.work
         refs += [ref for output in outputs if (ref := output.finish()) is not None]
     delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    return JoinReport(task.partition, tuple(refs), delivered, seconds, sink_seconds, matches, tally.counts, rests, work)
+    made = tuple(refs), delivered, seconds, sink_seconds, matches, tuple(partials), figures, rests, work
+    return JoinReport(task.partition, *made)
+
+
+def _written(
+    shared: JoinShared,
+    spec: JoinSpec,
+    task: JoinTask,
+    folders: Iterable[RowFolder],
+    figures: dict[tuple[str, str], Folded],
+) -> Iterator[PartialRef]:
+    for folder in folders:
+        partials = folder.finish()
+        if partials is not None:
+            partials, figures[spec.name, folder.spec.name] = decided(folder.spec, folder.rows, partials)
+            file = f"{task.segment.removesuffix('.segment')}-{spec.name}-{folder.spec.name}.bucket"
+            target = PartialTarget(shared.directory.store, file, shared.version, shared.epoch)
+            yield target.write(folder.spec, partials)
 
 
 def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -> Iterator[tuple[int, Match]]:

@@ -119,7 +119,7 @@ class Pace:
             self._work_allowed[sink.slot] = work.get(sink.uid, np.inf)
             if sink.slot in self._limited or measured:
                 self._windows[sink.slot] = sink.window.most_per_tuple
-                self._opened[sink.slot] = sink.needs_rows
+                self._opened[sink.slot] = sink.multiplies
         self._least = min(float(self._allowed.min()), float(self._work_allowed.min()))
         self._total = 0.0
         self._of_query = lru_cache(MOST_KEPT)(lambda slot: Behind(directory, joins, slot))

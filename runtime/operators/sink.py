@@ -7,28 +7,33 @@ string and composite keys), is repeated per window, and fetches exactly the colu
 Everything goes in pieces: combinations (FLUSH), rows behind lists (opening.LARGEST), rows per window
 (combinations.WINDOWED), and rows with long texts fewer at a time (row_widths.BYTES).
 
-`Sinks` gives each query the cheapest way to what it asked for: rows are made here; counts and factorized results are
-taken from closed lists where they can be (count.py, factorize.py), and only else from rows made here.
+`Sinks` gives each query the cheapest way to what it asked for: folds and factorized results are taken from closed lists
+where they can be (closed_fold.py, factorize.py), and only else from rows made here; those of queries that fold are
+folded at once and go no further (fold.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from optimizer.model.query import COUNT, FACTORIZED
+from optimizer.model.expressions import ColumnRef
+from optimizer.model.query import FACTORIZED, FOLD
 from runtime.buckets.views import RowRefs
+from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import truth
-from runtime.columns.querysets import Words, bitset, widen
+from runtime.columns.querysets import Words, bitset, has, remove_slot, widen
 from runtime.execution.physical import JoinSpec, SinkSpec
+from runtime.kernels.sets import nonempty
 from runtime.operators.batches import Batches, lookup
+from runtime.operators.closed_fold import ClosedFolds
 from runtime.operators.combinations import Combinations, Refs
-from runtime.operators.count import CountOperator, Tally
 from runtime.operators.factorize import FactorOperator
+from runtime.operators.fold import RowFolder
 from runtime.operators.inputs import Directory, all_of, joined_up
 from runtime.operators.matches import Chunk, Match, chunks
 from runtime.operators.opening import Opener, all_at
@@ -47,21 +52,26 @@ class Sinks:
     """All queries that end at one join, each in its mode."""
 
     def __init__(
-        self, directory: Directory, joins: Mapping[str, JoinSpec], spec: JoinSpec, writer: SegmentWriter, tally: Tally
+        self,
+        directory: Directory,
+        joins: Mapping[str, JoinSpec],
+        spec: JoinSpec,
+        writer: SegmentWriter,
+        folders: Sequence[RowFolder],
     ) -> None:
-        opened = tuple(s for s in spec.sinks if s.needs_rows)
-        closed = [s for s in spec.sinks if not s.needs_rows]
-        counted = tuple(s for s in closed if s.mode == COUNT)
-        factorized = tuple(s for s in closed if s.mode == FACTORIZED)
-        self._operators: list[SinkOperator | CountOperator | FactorOperator] = []
+        folded = tuple(s for s in spec.sinks if not s.needs_rows and s.mode == FOLD)
+        factorized = tuple(s for s in spec.sinks if not s.needs_rows and s.mode == FACTORIZED)
+        opened = tuple(s for s in spec.sinks if s.needs_rows or s.mode != FACTORIZED)
+        self._closed = ClosedFolds(directory, joins, spec, folded, folders) if folded else None
+        self._operators: list[SinkOperator | FactorOperator] = []
         if opened:
-            self._operators.append(SinkOperator(directory, joins, replace(spec, sinks=opened), writer, tally))
-        if counted:
-            self._operators.append(CountOperator(directory, joins, replace(spec, sinks=counted), tally))
+            self._operators.append(SinkOperator(directory, joins, replace(spec, sinks=opened), writer, folders))
         if factorized:
             self._operators.append(FactorOperator(directory, joins, replace(spec, sinks=factorized), writer))
 
     def add(self, match: Match) -> None:
+        if self._closed is not None:
+            match = self._closed.add(match)
         for operator in self._operators:
             operator.add(match)
 
@@ -83,10 +93,18 @@ class SinkOperator:
     """Rows of queries that end at one join."""
 
     def __init__(
-        self, directory: Directory, joins: Mapping[str, JoinSpec], spec: JoinSpec, writer: SegmentWriter, tally: Tally
+        self,
+        directory: Directory,
+        joins: Mapping[str, JoinSpec],
+        spec: JoinSpec,
+        writer: SegmentWriter,
+        folders: Sequence[RowFolder],
     ) -> None:
-        self.directory, self.joins, self.spec, self.writer, self.tally = directory, joins, spec, writer, tally
+        self.directory, self.joins, self.spec, self.writer = directory, joins, spec, writer
+        by_slot = {s.slot: s for s in spec.sinks}
+        self._folding = [(f, [by_slot[s] for s in f.spec.users if s in by_slot]) for f in folders]
         self.slots = bitset([s.slot for s in spec.sinks], spec.words)
+        self._leaves = {str(leaf): leaf for side in (spec.left, spec.right) for leaf in side.leaves}
         self._many = len(spec.sinks) > 2
         self._opener = Opener(directory, joins, spec.words)
         self._reads = RowWidths(spec.sinks)
@@ -148,9 +166,33 @@ class SinkOperator:
         batches = Batches(collected, self.writer)
         for sink in self.spec.sinks:
             rows = collected.of(sink.slot)
-            if len(rows):
+            if len(rows) and sink.mode != FOLD:
                 self._deliver(sink, collected, rows, batches)
         batches.flush()
+        for folder, sinks in self._folding:
+            self._fold(folder, sinks, collected)
+
+    def _fold(self, folder: RowFolder, sinks: Sequence[SinkSpec], collected: Combinations) -> None:
+        """The combinations of all queries of a fold, without those that their checks refuse."""
+        sets = collected.sets & bitset([s.slot for s in sinks], self.spec.words)
+        for sink in sinks:
+            rows = np.flatnonzero(has(sets, sink.slot)) if sink.checks else np.empty(0, np.int64)
+            for check in sink.checks:
+                if len(rows):
+                    passed = truth(check, lookup(sink, collected.part(rows), {}), len(rows))
+                    remove_slot(sets, rows[~passed], sink.slot)
+                    rows = rows[passed]
+        kept = np.flatnonzero(nonempty(sets))
+        if not len(kept):
+            return
+        part = collected.part(kept)
+        lo, hi = collected.spans
+        leaves = self._leaves
+
+        def read(ref: ColumnRef) -> ColumnData:
+            return part.column(leaves[ref.alias], ref.column, ref.type)
+
+        folder.add(read, lo[kept], hi[kept], sets[kept])
 
     def _deliver(self, sink: SinkSpec, collected: Combinations, rows: npt.NDArray[Any], batches: Batches) -> None:
         part = collected.part(rows)
@@ -161,10 +203,7 @@ class SinkOperator:
             if not len(part.rows):
                 return
         for rows, starts in collected.windows(part.rows, sink.window, sink.active_from):
-            if sink.mode == COUNT:
-                self.tally.add(sink.uid, starts, np.ones(len(starts), np.int64))
-            else:
-                batches.add(sink, part if rows is part.rows else collected.part(rows), starts)
+            batches.add(sink, part if rows is part.rows else collected.part(rows), starts)
 
 
 def _joined_refs(parts: list[RowRefs]) -> RowRefs:

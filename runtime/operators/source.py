@@ -4,8 +4,9 @@ publish one bucket.
 Guarantees: a tuple is accepted or dropped once, for all queries alike, by the watermark the previous epoch left and the
 clock the epoch was planned with; every tuple ends up in exactly one of accepted, late, dead. Tuples that were found to
 kill tasks (`Origin.skipped`) are dead letters, and nothing else of them is looked at; a whole read that was found to
-kill is not loaded and counts as one. A bucket holds only tuples that some query wants, and only columns that some query
-needs after selection.
+kill is not loaded and counts as one. A bucket holds only tuples that some query joins, and only columns that some query
+needs after selection. Queries over this stream alone need no bucket: their rows are delivered here (stream_rows.py), or
+the tuples are folded here into partial buckets (fold.py).
 
 Cost per tuple: tagging (tagging.py), and one sort per index.
 """
@@ -23,24 +24,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from optimizer.errors import InternalError
-from optimizer.model.plan import Leaf
+from optimizer.model import expressions as ex
+from optimizer.model.plan import Leaf, SourceNode
 from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
-from runtime.buckets.refs import Origin, Skip, SourceRef, ViewRef
+from runtime.buckets.refs import Origin, PartialRef, Skip, SourceRef, ViewRef
 from runtime.buckets.views import Arrays, KeyedItems, put_column, put_times, put_view
+from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData, from_arrow
-from runtime.columns.querysets import Words
+from runtime.columns.evaluate import Lookup
+from runtime.columns.querysets import Words, bitset, has
 from runtime.connectors.base import DeadLetter, Read, place_of
+from runtime.execution.folding import FoldSpec, Times
 from runtime.execution.physical import SourceSpec, ViewSpec
 from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import hash_order
 from runtime.kernels.fetch import fetch
 from runtime.kernels.sets import nonempty, take_rows
 from runtime.operators.ahead import too_far
+from runtime.operators.by_query import decided
 from runtime.operators.floors import Floor, apply_floors
+from runtime.operators.fold import Folded, PartialTarget, edges_of, fold_tuples
 from runtime.operators.keys import key_hashes
-from runtime.operators.tagging import query_sets
+from runtime.operators.stream_rows import deliver_tuples
+from runtime.operators.tagging import coded_sets, query_sets
+from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
 from runtime.windows.registry import slice_starts
 
 TIME_LIMIT = 1 << 60
@@ -69,7 +78,10 @@ class SourceShared:
     schemas: Mapping[str, StreamSchema]
     """Of all streams that are read; one that no query uses has no specification."""
     key: str
+    segments: SegmentTarget
     floors: tuple[Floor, ...] = ()
+    most: Mapping[str, int] = field(default_factory=dict)
+    """Rows that queries over one stream (uid) may make in a task; the others: any number."""
 
 
 class GroupSlots(NamedTuple):
@@ -82,11 +94,13 @@ class GroupSlots(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Reread:
     """This read was done before, in `epoch`, but its bucket file `lost` is gone. It must bring the same tuples as then,
-    and only for queries that ran then (`allowed`)."""
+    and only for queries that ran then (`allowed`). Nothing else is made of it once more: the source bucket, or where a
+    `fold` is named, the partial buckets of that."""
 
     epoch: int
     lost: str
     allowed: tuple[GroupSlots, ...]
+    fold: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,15 @@ class SourceReport:
     """How many of the dead were refused for their jump."""
     read: int = 0
     rows: int = 0
+    partials: tuple[PartialRef, ...] = ()
+    delivered: Delivered | None = None
+    """Rows of queries over this stream alone."""
+    row_seconds: float = 0.0
+    """How long it took to make them."""
+    left_out: tuple[str, ...] = ()
+    """Queries (uid) that chose a sample and had more."""
+    folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
+    """What was folded, per (node, fold)."""
 
 
 def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
@@ -133,7 +156,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
     if task.group is not None:
         spec = _only(spec, {task.group})
     if task.reread is not None:
-        spec = _only(spec, {allowed.group for allowed in task.reread.allowed})
+        spec = _once_more(spec, task.reread)
     place = place_of(task.read, f"read {task.origin.read}")
     for skip in task.origin.skipped:
         if skip.end is None:
@@ -166,14 +189,17 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
             f"the source brings {len(rows)} tuples that are not the {task.origin.tuples} of then{said}",
             reason="BUCKET_LOST",
         )
-    bucket = None
+    made = _Made()
     samples: dict[tuple[Leaf, int], Words] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], int] = {}
     if len(rows) and spec.views:
         table = given.table if len(rows) == len(times) else given.table.take(pa.array(rows))
-        bucket = _Builder(shared, replace(task, origin=origin), spec, table, event_times).build(samples, distinct)
+        made = _Builder(shared, replace(task, origin=origin), spec, table, event_times).build(samples, distinct)
     if not task.counts:
-        return SourceReport(task.stream, 0, 0, 0, (), None, bucket, time.perf_counter() - began, read=task.origin.read)
+        return SourceReport(
+            task.stream, 0, 0, 0, (), None, made.bucket, time.perf_counter() - began, read=task.origin.read,
+            partials=made.partials, **made.rows._asdict(),
+        )  # fmt: skip
     return SourceReport(
         task.stream,
         len(rows),
@@ -181,18 +207,38 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         dead,
         tuple(letters[:DEAD_KEPT]),
         int(event_times.max()) if len(event_times) else None,
-        bucket,
+        made.bucket,
         time.perf_counter() - began,
         samples,
         distinct,
         len(refused.jump),
         task.origin.read,
         loaded.table.num_rows,
+        made.partials,
+        *made.rows,
+        made.folded,
     )
 
 
 def _only(spec: SourceSpec, groups: set[int]) -> SourceSpec:
     return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group in groups))
+
+
+def _once_more(spec: SourceSpec, reread: Reread) -> SourceSpec:
+    """What was lost, and no more."""
+    allowed = {at.group: np.array(at.words, np.uint64) for at in reread.allowed}
+    views = []
+    for view in _only(spec, set(allowed)).views:
+        folds = tuple(_only_edges(f, allowed[view.group]) for f in view.folds if f.name == reread.fold)
+        views.append(replace(view, folds=folds, kept=() if reread.fold else view.kept))
+    return replace(spec, views=tuple(views))
+
+
+def _only_edges(fold: FoldSpec, slots: Words) -> FoldSpec:
+    """Edges of punctuated windows belong to queries, whatever their tuples."""
+    if not isinstance(fold.cut, Times):
+        return fold
+    return replace(fold, cut=Times(tuple(rule for rule in fold.cut.edges if has(slots[None], rule.slot)[0])))
 
 
 class _Given:
@@ -232,8 +278,28 @@ def _row_text(table: pa.Table, row: int) -> str:
     return text[:200]
 
 
+class _Rows(NamedTuple):
+    """As SourceReport has them."""
+
+    delivered: Delivered | None = None
+    row_seconds: float = 0.0
+    left_out: tuple[str, ...] = ()
+
+
+_NO_ROWS = _Rows()
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    bucket: SourceRef | None = None
+    partials: tuple[PartialRef, ...] = ()
+    rows: _Rows = _NO_ROWS
+    folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
+
+
 class _Builder:
-    """Builds one bucket out of the accepted tuples of one read."""
+    """What becomes of the accepted tuples of one read: a bucket of those that are joined, a partial bucket per fold,
+    and the rows of queries that need nothing else."""
 
     def __init__(
         self,
@@ -253,15 +319,83 @@ class _Builder:
             data = self._columns[name] = from_arrow(self.table.column(name), type)
         return data
 
-    def build(
-        self, samples: dict[tuple[Leaf, int], Words], distinct: dict[tuple[Leaf, tuple[str, ...]], int]
+    def build(self, samples: dict[tuple[Leaf, int], Words], distinct: dict[tuple[Leaf, tuple[str, ...]], int]) -> _Made:
+        n = len(self.times)
+        some = slice(None, None, max(1, n // SAMPLED))
+        kept: list[tuple[ViewSpec, Words]] = []
+        alone: list[tuple[ViewSpec, CodedSets]] = []
+        for view in self.spec.views:
+            at = (view.leaf, view.group)
+            if view.kept:
+                sets = self._query_sets(view)
+                kept.append((view, sets))
+                samples[at] = sets[some].copy()
+                if view.folds or view.rows:
+                    alone.append((view, coded(sets)))
+            else:
+                numbered = self._coded_sets(view)
+                alone.append((view, numbered))
+                samples[at] = numbered.take(some).matrix
+        figures: dict[tuple[str, str], Folded] = {}
+        partials = tuple(self._fold(alone, figures))
+        rows = self._deliver(alone) if self.task.reread is None else _NO_ROWS
+        return _Made(self._bucket(kept, distinct), partials, rows, figures)
+
+    def _fold(
+        self, tagged: Sequence[tuple[ViewSpec, CodedSets]], figures: dict[tuple[str, str], Folded]
+    ) -> Iterator[PartialRef]:
+        number, batch = 0, 0 if self.task.origin is None else self.task.origin.read
+        for view, sets in tagged:
+            for spec in view.folds:
+                file = f"b{self.task.bucket}-f{number}.bucket"
+                number += 1
+                mine = sets.only(bitset(spec.users, view.words))
+                rows = np.flatnonzero(mine.nonempty)
+                edges, firsts = edges_of(spec, self._lookup(None), self.times, self._epoch)
+                if not len(rows) and not firsts:
+                    continue
+                partials = replace(
+                    fold_tuples(spec, self._lookup(rows), self.times[rows], mine.take(rows), self._epoch, batch),
+                    edges=edges,
+                    firsts=firsts,
+                )
+                partials, counted = decided(spec, len(rows), partials)
+                figures[SourceNode(view.leaf, view.group).name, spec.name] = counted
+                target = PartialTarget(self.shared.store, file, self.shared.version, self._epoch)
+                yield target.write(spec, partials, stream=self.spec.schema.name, origin=self.task.origin)
+
+    def _lookup(self, rows: npt.NDArray[Any] | None) -> Lookup:
+        """Columns of these tuples (None: of all)."""
+        every = rows is None or len(rows) == len(self.times)
+
+        def read(ref: ex.ColumnRef) -> ColumnData:
+            whole = self.column(ref.column)
+            return whole if every or rows is None else whole.take(rows)
+
+        return read
+
+    @property
+    def _epoch(self) -> int:
+        return self.shared.epoch if self.task.reread is None else self.task.reread.epoch
+
+    def _deliver(self, tagged: Sequence[tuple[ViewSpec, CodedSets]]) -> _Rows:
+        began = time.perf_counter()
+        name = f"e{self.shared.epoch:010d}-0-{self.task.bucket}.segment"
+        writer = SegmentWriter(self.shared.segments, name, self.shared.most)
+        for view, sets in tagged:
+            for sink in view.rows:
+                deliver_tuples(sink, sets.has(sink.slot), self.times, self.column, writer)
+        delivered = writer.finish()
+        return _Rows(delivered, time.perf_counter() - began if delivered else 0.0, tuple(sorted(writer.left_out)))
+
+    def _bucket(
+        self, all_tagged: Sequence[tuple[ViewSpec, Words]], distinct: dict[tuple[Leaf, tuple[str, ...]], int]
     ) -> SourceRef | None:
         spec, n = self.spec, len(self.times)
-        tagged = [(view, self._query_sets(view)) for view in spec.views]
+        tagged = [(view, sets & bitset(view.kept, view.words)) for view, sets in all_tagged]
         wanted = np.zeros(n, bool)
-        for view, sets in tagged:
+        for _, sets in tagged:
             wanted |= nonempty(sets)
-            samples[(view.leaf, view.group)] = sets[:: max(1, n // SAMPLED)].copy()
         kept = np.flatnonzero(wanted)
         if not len(kept):
             return None
@@ -292,10 +426,9 @@ class _Builder:
                 at = (view.leaf, tuple(c for c, _ in key))
                 distinct[at] = max(count, distinct.get(at, 0))
             views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
-        epoch = self.shared.epoch if self.task.reread is None else self.task.reread.epoch
         meta = {
             "stream": spec.schema.name,
-            "epoch": epoch,
+            "epoch": self._epoch,
             "version": self.shared.version,
             "types": {c: spec.schema.column(c).type for c in spec.columns},  # type: ignore[union-attr]
         }
@@ -303,7 +436,7 @@ class _Builder:
         return SourceRef(
             self.task.bucket,
             spec.schema.name,
-            epoch,
+            self._epoch,
             file,
             len(kept),
             size,
@@ -315,13 +448,21 @@ class _Builder:
 
     def _primary_order(self, kept: npt.NDArray[Any], slices: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
         """Rows lie in the order of the first index: walking two such indexes walks memory forwards on both sides."""
-        keys = self.spec.views[0].keys
+        keys = next(view.keys for view in self.spec.views if view.kept)
         if len(kept) < ORDERED_FROM or not keys:
             return None
         every = len(kept) == len(self.times)
         hashes, _ = key_hashes([(self.column(c) if every else self.column(c).take(kept), t) for c, t in keys[0]])
         order: npt.NDArray[np.int32] = hash_order(np.arange(len(kept)), hashes, slices, slices)
         return order
+
+    def _coded_sets(self, view: ViewSpec) -> CodedSets:
+        if any(floor.group == view.group for floor in self.shared.floors):
+            return coded(self._query_sets(view))
+        sets = coded_sets(self.shared.key, view, self.column, self.times)
+        if self.task.reread is not None:
+            sets = sets.only(np.array(dict(self.task.reread.allowed)[view.group], np.uint64))
+        return sets
 
     def _query_sets(self, view: ViewSpec) -> Words:
         sets = query_sets(self.shared.key, view, self.column, self.times)

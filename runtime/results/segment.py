@@ -173,16 +173,23 @@ class SegmentFolder:
 
 
 class SegmentWriter:
-    """Begins with the first row, so that a task without rows leaves nothing behind."""
+    """Begins with the first row, so that a task without rows leaves nothing behind. `most`: rows that queries (uid) may
+    have here; what is more is left out, and `left_out` says of whom."""
 
-    def __init__(self, target: SegmentTarget, name: str) -> None:
+    def __init__(self, target: SegmentTarget, name: str, most: Mapping[str, int] | None = None) -> None:
         self._target, self._name = target, name
+        self._most = dict(most or {})
+        self.left_out: set[str] = set()
         self._file: BinaryIO | None = None
         self._entries: list[SegmentEntry] = []
         self._schema: tuple[pa.Schema, bytes] | None = None
 
     def append(self, uid: str, batch: pa.RecordBatch, rows: int | None = None) -> None:
         """`rows`: how many rows the batch stands for, if it is not one each."""
+        if uid in self._most:
+            batch = self._within(uid, batch)
+            if not batch.num_rows:
+                return
         if self._file is None:
             self._file = self._target.begin(self._name)
         at, count = self._file.tell(), batch.num_rows if rows is None else rows
@@ -195,6 +202,14 @@ class SegmentWriter:
         with pa.PythonFile(summed, mode="w") as file, pa.ipc.new_stream(file, batch.schema) as stream:
             stream.write_batch(batch)
         self._entries.append(SegmentEntry(uid, at, summed.length, count, summed.digest()))
+
+    def _within(self, uid: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        left = self._most[uid]
+        self._most[uid] = max(0, left - batch.num_rows)
+        if batch.num_rows > left:
+            self.left_out.add(uid)
+            return batch.slice(0, left)
+        return batch
 
     def _head(self, schema: pa.Schema) -> bytes:
         """How a stream begins. Neighbours mostly have the same columns."""
