@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from optimizer.model.query import JoinQuery
+from optimizer.model.query import Query
 from optimizer.model.types import StreamSchema
 from runtime.connectors.base import ConnectorSpec
 
@@ -76,7 +76,7 @@ class CreateQuery:
     """`sinks` are written besides the result log."""
 
     id: str
-    query: JoinQuery
+    query: Query
     sinks: tuple[ConnectorSpec, ...] = ()
     budget: Budget = NO_BUDGET
 
@@ -203,7 +203,8 @@ class QueryInfo:
     `lag_ms`: while it runs, how late its results are in event time: how far its watermark trails the highest of its
     streams' watermarks; None: it has none yet. `epochs_behind`: epochs since the first of which work of this query was
     put off, because it made more rows than an epoch has room for; 0: it keeps up. `budget`: what it may take, and
-    `usage`: what it has taken. `incomplete`: where rows were left out because it chose a sample; None: nowhere."""
+    `usage`: what it has taken. `incomplete`: where rows were left out because it chose a sample; None: nowhere.
+    `overflows`: sums of integers that did not fit BIGINT and were delivered as NULL."""
 
     id: str
     uid: str
@@ -228,6 +229,7 @@ class QueryInfo:
     budget: Budget = NO_BUDGET
     usage: Usage = NOTHING_USED
     incomplete: Incomplete | None = None
+    overflows: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -244,7 +246,8 @@ LAST_SEQUENCE = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ResultBatch:
-    """Rows of one query: window_start and window_end (timestamp[ms]) first, then the query's outputs."""
+    """Rows of one query: window_start and window_end first (timestamp[ms], positions (int64) of count windows, NULL
+    without a window), of one that folds then its revision (int32), then the query's outputs."""
 
     query_id: str
     cursor: Cursor
@@ -332,5 +335,6 @@ class PlatformStatus:
     fast_bytes: int = 0
     durable_bytes: int = 0
     upload_seconds: float = 0.0
+    overflows: int = 0
     sinks: int = 0
     sinks_behind: tuple[SinkStatus, ...] = ()

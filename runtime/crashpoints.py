@@ -45,7 +45,7 @@ POINTS: Final[Mapping[str, str]] = {
     "epoch.source": "the source stage is done",
     "epoch.join": "one level of joins is done, its rows are in segments",
     "epoch.resumed": "a portion of what earlier epochs have postponed is done, its rows are in segments",
-    "epoch.counted": "rows of closing COUNT(*) windows are in a segment",
+    "epoch.closed": "rows of windows that close are in segments, what is carried of their partials is in buckets",
     "epoch.commit": "everything is written, the commit record is not",
     "epoch.committed": "the commit record is on disk, nothing is cleaned up",
     "epoch.cleaned": "old buckets and batches are gone, sinks were not told",

@@ -4,10 +4,13 @@
     console     readable rows on standard output             at least once (a repeated epoch prints again)
     blackhole   counts and forgets                           exactly once
 
-A table holds window_start and window_end (timestamp[ms]), then the query's outputs. An epoch may be written
-again after a failure or a crash; the Parquet sink then replaces the file of that epoch, so a reader that lists the
-directory sees each row once. Files appear by rename and are never changed otherwise, so the directory can
-feed a 'files' source.
+A table holds window_start and window_end (timestamp[ms]; whole numbers for count windows; NULL without a window), of
+queries that fold `revision` (int32), then the query's outputs. Every query has one schema for life. A revised row does
+not replace the earlier one: it is a row like any other, and readers take the highest revision of a group and window.
+
+An epoch may be written again after a failure or a crash; the Parquet sink then replaces the file of that epoch, so a
+reader that lists the directory sees each row once. Files appear by rename and are never changed otherwise, so the
+directory can feed a 'files' source.
 """
 
 from __future__ import annotations

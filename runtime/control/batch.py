@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
+from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, ResourceExhausted
 from optimizer.model import changelog
 from optimizer.model.plan import Plan, RunningQuery, uid_of
+from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
 from optimizer.policy.memory import Memory
 from optimizer.search import forced
@@ -137,6 +138,13 @@ class Batch:
         streams = [self.coordinator.stream(s) for s in sorted(control.query.streams)]
         seen = [s.max_time for s in streams if s.max_time is not None]
         active_from = control.query.window.first_start_at_or_after(1 + max(seen)) if seen else None
+        if active_from == NEVER:
+            raise InvalidRequest(
+                f"WINDOW {control.query.window.sql} began before the query: tuples up to {max(seen)} have been "
+                "accepted, so its result could not be complete",
+                reason="WINDOW_IN_PAST",
+                hint=f"let it begin after {max(seen)}",
+            )
         uid = uid_of(control.id, self.state.serial + len(self.added) + 1)
         rq = RunningQuery(uid, control.id, control.query, active_from)
         planner = self.coordinator.planner

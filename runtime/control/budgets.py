@@ -11,6 +11,11 @@ The join stops at that number (runtime.operators.pace). What then happens is the
     sample    the rest is left out, and the query's record says in which windows rows may be missing.
     fail      the query is suspended at once.
 
+Only joins can make many rows of few tuples. A query over one stream makes at most a row per tuple and window, and so
+does a window that closes: such rows are made at once, and what is more than the budget is a *debt*, counted in epochs
+of the budget. Epochs that take less pay it back. So `pause` means that a query which owes more than `max_behind`
+epochs is suspended, `fail` that one which owes anything is, and `sample` leaves rows out (`samples`), as in joins.
+
 Every allowance follows from the state alone, so an epoch that is run again decides the same.
 
 `pace` is a bound for everybody, whatever their budgets: the rows one query may make in an epoch before the others stop
@@ -25,7 +30,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from optimizer.model.plan import RunningQuery
 from runtime.api import AtLimit
+from runtime.buckets.refs import PartialRef
 from runtime.control.state import QueryRecord, State
 from runtime.operators.pace import Allowances
 
@@ -67,6 +74,44 @@ def work_allowance(record: QueryRecord) -> int | None:
     if record.work and budget.seconds is not None:
         limits.append(int(budget.seconds * record.work / max(known.seconds, 1e-9)))
     return max(1, min(limits)) if limits else None
+
+
+def samples(state: State) -> dict[str, int]:
+    """Rows that queries which chose a sample may make in an epoch where rows are not postponed: of one stream, and of
+    windows that close."""
+    out: dict[str, int] = {}
+    for uid, rq in state.running.items():
+        record = state.queries[uid]
+        if record.budget.at_limit == AtLimit.SAMPLE and makes_rows_at_once(rq):
+            budget, used = record.budget, record.usage
+            limits = [allowance(record, None)]
+            if record.rows and budget.bytes is not None:
+                limits.append(int(budget.bytes * record.rows / max(used.bytes, 1)))
+            if record.rows and budget.seconds is not None:
+                limits.append(int(budget.seconds * record.rows / max(used.seconds, 1e-9)))
+            known = [limit for limit in limits if limit is not None]
+            if known:
+                out[uid] = min(known)
+    return out
+
+
+def makes_rows_at_once(rq: RunningQuery) -> bool:
+    return rq.query.folds or len(rq.query.sources) == 1
+
+
+def debt(record: QueryRecord, rows: int, size: int, seconds: float) -> float:
+    """What the query owes after an epoch that made so many rows, of so many bytes, in so many seconds. `record`: with
+    this epoch in it."""
+    budget = record.budget
+    if not makes_rows_at_once(record.query) or budget.at_limit == AtLimit.SAMPLE:
+        return 0.0
+    spent = [0.0]
+    for used, limit in ((rows, budget.rows), (size, budget.bytes), (seconds, budget.seconds)):
+        if limit is not None:
+            spent.append(used / max(limit, 1e-9))
+    if budget.retained_bytes is not None and record.usage.retained_bytes > budget.retained_bytes:
+        spent.append(2.0)
+    return max(0.0, record.debt + max(spent) - 1.0)
 
 
 def _measured(state: State) -> bool:
@@ -132,6 +177,13 @@ def _reason(state: State, record: QueryRecord, pacing: Pacing, held: int) -> str
             if budget.retained_bytes is not None and used.retained_bytes >= budget.retained_bytes:
                 why += f"; it waits until less than {budget.retained_bytes:,} bytes of its results are kept"
             return why
+    if record.debt > 0 and budget.at_limit == AtLimit.FAIL:
+        return f"in epoch {state.epoch} it made more than it may, and its at_limit is fail"
+    if record.debt > pacing.max_behind:
+        return (
+            f"it has made as many rows more than it may as {record.debt:,.0f} epochs would allow (max_epochs_behind is "
+            f"{pacing.max_behind})"
+        )
     if budget.state_bytes is not None and held > budget.state_bytes:
         return f"its share of the state is {held:,} bytes; {budget.state_bytes:,} are allowed"
     return ""
@@ -139,7 +191,8 @@ def _reason(state: State, record: QueryRecord, pacing: Pacing, held: int) -> str
 
 def state_bytes(state: State) -> dict[str, int]:
     """Per query with a budget for it: what its postponed work keeps, and its share of the open buckets, which is those
-    it uses, divided by the number of queries that use them. One pass for all of them."""
+    it uses, divided by the number of queries that use them: source buckets by joins, partial buckets and blocks by the
+    queries of a fold. One pass for all of them."""
     held = {uid: 0.0 for uid in state.running if state.queries[uid].budget.state_bytes is not None}
     if not held:
         return {}
@@ -147,15 +200,24 @@ def state_bytes(state: State) -> dict[str, int]:
         pinned = {number for p in state.postponed.values() if p.uid == uid for number in p.pins}
         held[uid] += sum(state.pins[number].bytes for number in pinned)
     streams = _sums((r.stream, r.bytes) for r in state.sources.values())
-    users = Counter(stream for rq in state.running.values() for stream in rq.query.streams)
+    joins = {uid: rq.query.streams for uid, rq in state.running.items() if len(rq.query.sources) > 1}
+    users = Counter(stream for mine in joins.values() for stream in mine)
+    folded = _sums((r.fold, r.bytes) for r in (*state.partials.values(), *_parts(state)))
+    members = Counter(state.queries[uid].fold for uid in state.running)
     for uid in held:
-        held[uid] += sum(streams.get(s, 0) / users[s] for s in state.running[uid].query.streams)
+        held[uid] += sum(streams.get(s, 0) / users[s] for s in joins.get(uid, ()))
+        fold = state.queries[uid].fold
+        held[uid] += folded.get(fold, 0) / members[fold]
     nodes = _sums((r.node, r.bytes) for r in state.joined.values())
     for node, uids in state.plan.nodes.items():
         for uid in uids:
             if uid in held:
                 held[uid] += nodes.get(node.name, 0) / len(uids)
     return {uid: int(size) for uid, size in held.items()}
+
+
+def _parts(state: State) -> Iterable[PartialRef]:
+    return (part for block in state.blocks.values() for part in block.parts)
 
 
 def _sums(parts: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from optimizer.model.changelog import Changelog
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import NO_BUDGET, AtLimit, Budget, Cursor
-from runtime.buckets.refs import Ahead, JoinedRef, Origin, Skip, SourceRef, ViewRef
+from runtime.buckets.refs import Ahead, Block, JoinedRef, Origin, PartialRef, Skip, SourceRef, ViewRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter, Offset
 from runtime.connectors.position import Position
 from runtime.control.postponed import AliveSlots, Pin, Postponed, Resumed
@@ -76,11 +76,11 @@ class QueryRows(NamedTuple):
     work: int = 0
 
 
-class QueryCounts(NamedTuple):
-    """What an epoch found for a COUNT(*) query: (start of window, combinations), in order."""
+class QueryOverflows(NamedTuple):
+    """Integer sums of a query that did not fit."""
 
     uid: str
-    windows: tuple[tuple[int, int], ...]
+    sums: int
 
 
 class StageSeconds(NamedTuple):
@@ -203,7 +203,8 @@ class EpochCommitted:
 
     `views` replace views of older buckets (regrouping, new indexes), `stale` are joined buckets a plan change made
     useless. `postponed`: what the epoch left for later ones, with new `pins`; `resumed`: what it did of earlier ones'.
-    `left_out`: queries that chose a sample, and of which the epoch left rows out.
+    `left_out`: queries that chose a sample, and of which the epoch left rows out. `blocks`: new ones; `lost_blocks`:
+    names of those that are damaged, which nobody needs to repair.
     """
 
     epoch: int
@@ -218,23 +219,29 @@ class EpochCommitted:
     segments: tuple[Segment, ...]
     delivered: tuple[QueryRows, ...]
     seconds: tuple[StageSeconds, ...]
-    counts: tuple[QueryCounts, ...] = ()
+    partials: tuple[PartialRef, ...] = ()
+    merged: tuple[str, ...] = ()
+    overflows: tuple[QueryOverflows, ...] = ()
     postponed: tuple[Postponed, ...] = ()
     resumed: tuple[Resumed, ...] = ()
     pins: tuple[Pin, ...] = ()
     left_out: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    lost_blocks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketsRepaired:
     """Written when what was lost is in place again: source buckets with what replaces them, joined buckets that were
-    thrown away, and those made instead."""
+    thrown away, and those made instead; names of partial buckets that go (`unfolded`), and those folded instead."""
 
     next_bucket: int
     next_source: int
     sources: tuple[ReplacedBucket, ...]
     stale: tuple[int, ...]
     joined: tuple[JoinedRef, ...]
+    unfolded: tuple[str, ...] = ()
+    partials: tuple[PartialRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +273,8 @@ register(StreamEnd, RaisedWatermark, StreamLetter, ReplacedViews, ReplacedBucket
 register(Budget)
 register_converted(AtLimit, str, AtLimit)
 register(Postponed, Resumed, Pin, AliveSlots, InputBucket, Rest)
-register(QueryRows, QueryCounts, StageSeconds, LostResults, Saving)
+register(PartialRef, Block, QueryOverflows)
+register(QueryRows, StageSeconds, LostResults, Saving)
 
 
 def _offset(position: Position) -> Offset:

@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from optimizer.model import changelog
+from optimizer.model.folds import fold_key
 from optimizer.model.plan import RunningQuery
-from runtime.api import Cursor, Incomplete, QueryState, Usage
-from runtime.control import counts, postponed
+from runtime.api import NO_BUDGET, Cursor, Incomplete, QueryState, Usage
+from runtime.control import marks, postponed
+from runtime.control.budgets import debt
 from runtime.control.events import (
     BatchApplied,
     BucketsRepaired,
@@ -128,7 +130,8 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         placed = plan.by_uid.get(uid)
         group = placed.group if placed else 0
         record = QueryRecord(added.query, added.sinks, event.at_ms, plan.version, s.epoch + 1, group)
-        queries[uid] = replace(record, budget=added.budget)
+        fold = fold_key(added.query).name if added.query.query.folds else ""
+        queries[uid] = replace(record, budget=added.budget, fold=fold)
         names[added.query.id] = uid
     for ended in event.ended:
         suspended = Suspension(s.epoch + 1, ended.suspended) if ended.suspended else None
@@ -178,7 +181,17 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
         sources[bucket] = replace(ref, views=views)
     sources |= {r.id: r for r in event.sources}
     waiting = postponed.after(s.postponed, event.postponed, event.resumed, s.running)
-    window_counts, _ = counts.settle(s, streams, event.counts, waiting)
+    running = s.running.items()
+    come = {uid: marks.advance(s, streams, waiting, q, event.epoch) for uid, q in running if q.query.folds}
+    partials = {name: ref for name, ref in s.partials.items() if name not in event.merged}
+    partials |= {ref.file: ref for ref in event.partials}
+    unneeded += event.merged
+    blocks = {name: b for name, b in s.blocks.items() if name not in event.lost_blocks}
+    blocks |= {b.name: b for b in event.blocks}
+    oldest: dict[str, int] = {}
+    for partial in partials.values():
+        oldest[partial.fold] = min(partial.epoch, oldest.get(partial.fold, partial.epoch))
+    still = {uid: marks.kept(s.running[uid], c, oldest.get(s.queries[uid].fold)) for uid, c in come.items()}
     seconds = dict(s.seconds)
     for stage, spent in event.seconds:
         seconds[stage] = seconds.get(stage, 0.0) + spent
@@ -198,20 +211,30 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
         letters=letters[-LETTERS_KEPT:],
         seconds=seconds,
         postponed=waiting,
+        partials=partials,
+        marks={uid: mine for uid, mine in still.items() if mine},
+        blocks=blocks,
     )
     floors = raise_floors(committed)
     unneeded += [f for id in floors.unneeded if id in sources for f in sorted(sources[id].files)]
     unneeded += [joined[id].file for id in floors.unneeded if id in joined]
     sources = {id: ref for id, ref in sources.items() if id not in floors.unneeded}
     joined = {id: ref for id, ref in joined.items() if id not in floors.unneeded}
+    unneeded += sorted(floors.partials)
+    partials = {name: ref for name, ref in partials.items() if name not in floors.partials}
+    blocks = {name: b for name, b in blocks.items() if name not in floors.blocks}
+    unneeded += sorted({f for b in (*s.blocks.values(), *event.blocks) if b.name not in blocks for f in b.files})
     used = {v.version for r in sources.values() for v in r.views} | {r.version for r in joined.values()}
+    used |= {part.version for b in blocks.values() for part in b.parts}
+    used |= {r.version for r in partials.values()} | {p.plan.version for p in waiting.values()}
     needed = {number for p in waiting.values() for number in p.pins}
     after = replace(
         committed,
         sources=sources,
         joined=joined,
         floors=floors.starts,
-        counts=counts.forget(window_counts, floors.starts, committed.behind),
+        partials=partials,
+        blocks=blocks,
         slots={v: t for v, t in s.slots.items() if v in used or v == s.plan.version},
         pins={number: ref for number, ref in (*s.pins.items(), *event.pins) if number in needed},
     )
@@ -226,11 +249,19 @@ def _gone(files: Iterable[str], state: State) -> tuple[str, ...]:
 
 def _with_rows(queries: Mapping[str, QueryRecord], event: EpochCommitted) -> dict[str, QueryRecord]:
     after = dict(queries)
+    made: dict[str, tuple[int, int, float]] = {}
     for uid, rows, batches, size, seconds, work in event.delivered:
         record, used = after[uid], after[uid].usage
         usage = Usage(used.bytes + size, used.retained_bytes + size, used.seconds + seconds)
         last = Cursor(event.epoch, batches - 1) if batches else record.last
         after[uid] = replace(record, rows=record.rows + rows, last=last, usage=usage, work=record.work + work)
+        made[uid] = (rows, size, seconds)
+    for uid, record in after.items():
+        if record.running and record.budget != NO_BUDGET:
+            owed = debt(record, *made.get(uid, (0, 0, 0.0)))
+            after[uid] = record if owed == record.debt else replace(record, debt=owed)
+    for uid, count in event.overflows:
+        after[uid] = replace(after[uid], overflows=after[uid].overflows + count)
     return after
 
 
@@ -294,12 +325,15 @@ def _repair(s: State, event: BucketsRepaired) -> Handled:
         unneeded += sorted(sources.pop(bucket).files)
         if replacement is not None:
             sources[replacement.id] = replacement
+    unneeded += event.unfolded
+    partials = {name: ref for name, ref in s.partials.items() if name not in event.unfolded}
     after = replace(
         s,
         next_bucket=event.next_bucket,
         next_source=event.next_source,
         sources=sources,
         joined=joined | {r.id: r for r in event.joined},
+        partials=partials | {ref.file: ref for ref in event.partials},
     )
     return Handled(after, _gone(unneeded, after))
 

@@ -7,6 +7,7 @@ have, or continue with an epoch that is not the next one. Cost: one walk over ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from optimizer.errors import InternalError
 from optimizer.model.invariants import validate_plan
@@ -99,8 +100,22 @@ def _buckets(s: State) -> Iterator[str]:
             yield f"nobody knows the slots of version {joined.version}, which bucket {id} was written with"
         if joined.node not in nodes:
             yield f"joined bucket {id} belongs to {joined.node}, which was not run"
+    for name, partial in s.partials.items():
+        if partial.file != name or partial.epoch > s.epoch:
+            yield f"partial bucket {partial.file} of epoch {partial.epoch} stands at {name}"
+        if partial.version not in s.slots:
+            yield f"nobody knows the slots of version {partial.version}, which {name} was written with"
+    for name, block in s.blocks.items():
+        if block.name != name or block.epoch > s.epoch or block.lo >= block.hi:
+            yield f"block {block.name} of epoch {block.epoch}, [{block.lo}, {block.hi}), stands at {name}"
+        if any(part.fold != block.fold or part.version not in s.slots for part in block.parts):
+            yield f"block {name} has parts that nobody can read"
+    for uid, marks in s.marks.items():
+        ordered = all(a.epoch < b.epoch and a.watermark < b.watermark for a, b in pairwise(marks))
+        if uid not in s.queries or not ordered or marks[-1].epoch > s.epoch:
+            yield f"the watermarks of query {uid} are not in order: {marks}"
     refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
-    files = [f for r in refs for f in r.files]
+    files = [*(f for r in refs for f in r.files), *s.partials, *(f for b in s.blocks.values() for f in b.files)]
     yield from _twice("bucket file", files)
 
 
@@ -119,12 +134,9 @@ def _results(s: State) -> Iterator[str]:
     if epochs != sorted(epochs) or (epochs and epochs[-1] > s.epoch):
         yield f"results of epochs {epochs[:3]} to {epochs[-3:]} are not in order"
     yield from _twice("result segment", (x.file for segments in s.segments.values() for x in segments))
-    for uid in (*s.expired, *s.counts):
+    for uid in s.expired:
         if uid not in s.queries:
             yield f"query {uid} is forgotten and its results are not"
-    for uid, windows in s.counts.items():
-        if any(c.combinations < 1 or c.delivered < 0 for c in windows.values()):
-            yield f"query {uid} has counted nothing in a window"
 
 
 def _twice(what: str, names: Iterable[str]) -> Iterator[str]:

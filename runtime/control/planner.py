@@ -22,7 +22,7 @@ from optimizer.policy.memory import Memory
 from optimizer.policy.scaling import Load
 from optimizer.search.estimate import Estimate
 from optimizer.search.forced import force_groups
-from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
+from optimizer.statistics.model import EpochObservation, FoldObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
 from runtime.execution.sharing import SHARING, Sharing
 from runtime.operators.join import JoinReport
@@ -57,7 +57,7 @@ class Planner:
 
         `behind`, here and below: which queries have work put off, and by how many epochs they are behind.
         """
-        step = self.optimizer.create_delete(plan, created, deleted, memory, behind)
+        step = self.optimizer.create_delete(plan, created, deleted, memory, behind, queries)
         if self.sharing.optimized or not created:
             return step
         groups = {rq.uid: 0 for rq in created}
@@ -154,9 +154,27 @@ def _report(
         _samples(plan, sources),
         distinct,
         outputs,
+        _folds([*sources, *joins]),
         {("join", partition): spent for partition, spent in busy.items()},
         {p.uid: seconds for p in plan.placements},
     )
+
+
+def _folds(reports: Sequence[SourceReport | JoinReport]) -> dict[tuple[str, str], FoldObservation]:
+    """Several tasks fold the same groups, pieces of time and query sets; the one that has most stands for all."""
+    found: dict[tuple[str, str], FoldObservation] = {}
+    for report in reports:
+        for at, f in report.folded.items():
+            k = found.get(at, FoldObservation(0, 0, 0, 0, 0, 0))
+            found[at] = FoldObservation(
+                k.tuples + f.tuples,
+                k.entries + f.entries,
+                max(k.groups, f.groups),
+                max(k.pieces, f.pieces),
+                max(k.query_sets, f.query_sets),
+                max(k.by_query, f.by_query),
+            )
+    return found
 
 
 def _samples(plan: Plan, sources: Sequence[SourceReport]) -> dict[Leaf, QuerySetSample]:

@@ -13,23 +13,28 @@ the item can match anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from optimizer.model.plan import RunningQuery
+from optimizer.model.windows import is_aligned
 from runtime.control.state import State, query_watermark
 
 
 class Floors(NamedTuple):
-    """`starts[uid]`: start of the query's first window still alive. `unneeded`: ids of buckets that can go."""
+    """`starts[uid]`: start of the query's first window still alive. `unneeded`: ids of buckets that can go, and
+    `partials` and `blocks`: names of partial buckets and of blocks of them."""
 
     starts: Mapping[str, int]
     unneeded: frozenset[int]
+    partials: frozenset[str]
+    blocks: frozenset[str]
 
 
 def first_alive_start(state: State, query: RunningQuery) -> int | None:
-    """Start of the query's first window that can still get a tuple; None when nothing is dead yet."""
-    if query_watermark(state.streams, query) is None:
+    """Start of the query's first window that can still get a tuple; None when nothing is dead yet, and for windows that
+    follow from tuples, where only the tasks that close them can tell."""
+    if query_watermark(state.streams, query) is None or not is_aligned(query.query.window):
         return None
     streams = [state.streams[s] for s in query.query.streams]
     awake = [s for s in streams if not s.idle] or streams
@@ -51,13 +56,42 @@ def raise_floors(state: State) -> Floors:
 
     by_stream: dict[str, list[str]] = {}
     for uid, query in state.running.items():
-        for stream in query.query.streams:
-            by_stream.setdefault(stream, []).append(uid)
+        if len(query.query.sources) > 1:  # queries over one stream keep no tuples
+            for stream in query.query.streams:
+                by_stream.setdefault(stream, []).append(uid)
     streams = {stream: needed_from(uids) for stream, uids in by_stream.items()}
     nodes = {n.name: needed_from(list(uids)) for n, uids in state.plan.nodes.items()}
     dead = {s.id for s in state.sources.values() if _dead(streams, s.stream, s.max_slice)}
     dead |= {j.id for j in state.joined.values() if _dead(nodes, j.node, j.max_lo)}
-    return Floors(floors, frozenset(dead))
+    return Floors(floors, frozenset(dead), frozenset(_dead_partials(state, floors)), frozenset(_dead_blocks(state)))
+
+
+def _dead_partials(state: State, floors: Mapping[str, int]) -> Iterator[str]:
+    """Partial buckets that hold nothing for a running query, or only for dead windows. What is carried belongs to
+    windows that follow from tuples, and goes when it is carried on."""
+    holders: dict[tuple[str, int, int], list[str]] = {}
+    for name, ref in state.partials.items():
+        at = (ref.fold, ref.group, ref.version)
+        if at not in holders:
+            there = state.slots[ref.version].get(ref.group, {}).values()
+            holders[at] = [uid for uid in there if uid in state.running and state.queries[uid].fold == ref.fold]
+        mine = holders[at]
+        known = [floors[uid] for uid in mine if uid in floors and uid not in state.behind]
+        if not mine or (len(known) == len(mine) and ref.max_lo < min(known)):
+            yield name
+
+
+def _dead_blocks(state: State) -> Iterator[str]:
+    """Blocks that begin before the next window to close of every query that has them."""
+    for name, block in state.blocks.items():
+        needed = False
+        for uid in block.uids:
+            if uid in state.running:
+                known = state.marks.get(uid)
+                window = state.running[uid].query.window
+                needed = needed or not known or window.first_alive(known[-1].watermark) <= block.lo
+        if not needed:
+            yield name
 
 
 def _dead(needed: Mapping[str, int | None], owner: str, latest: int) -> bool:

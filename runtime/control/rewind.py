@@ -4,8 +4,8 @@
 tuples are late. It may be moved back as long as nobody has acted on it. For every running query of the stream:
 
 - a window that the query's watermark has closed stays closed. Readers were told that it is complete (progress markers
-  carry the query's watermark), and COUNT(*) has delivered its row. The query's watermark is the least of its streams',
-  so one poisoned stream closes nothing while the others hold it back.
+  carry the query's watermark), and a query that folds has delivered its rows. The query's watermark is the least of
+  its streams', so one poisoned stream closes nothing while the others hold it back.
 - a window below the query's floor stays dead. State that only such windows need is gone (retention.py).
 
 Windows before the query's `active_from` do not count: it never had them. If both hold for the new watermark, the query
@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from optimizer.errors import AJoinError, FailedPrecondition, InvalidRequest
 from optimizer.model.plan import RunningQuery
+from optimizer.model.windows import AlignedWindow
 from runtime.connectors.position import Position
 from runtime.control.events import StreamRestarted, WatermarkReset
 from runtime.control.retention import first_alive_start
@@ -85,6 +86,11 @@ def _conflicts(state: State, st: StreamState, to: int) -> Iterator[Conflict]:
             continue
         before, floor, window = query_watermark(state.streams, query), state.floors.get(uid), query.query.window
         mark = query_watermark(after.streams, query)
+        if not isinstance(window, AlignedWindow):
+            if state.marks.get(uid) and mark is not None and mark < state.marks[uid][-1].watermark:
+                last = state.marks[uid][-1].watermark
+                yield Conflict(query.id, mark, last, "follows from the tuples in it")
+            continue
         if before is not None and mark is not None:
             start = _own(query, window.first_alive(mark))
             if window.closed(start, before):

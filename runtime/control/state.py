@@ -16,13 +16,14 @@ from optimizer.model.changelog import Changelog
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import NO_BUDGET, NOTHING_USED, Budget, Cursor, Incomplete, QueryState, Usage
-from runtime.buckets.refs import Ahead, BucketRef, JoinedRef, SourceRef
+from runtime.buckets.refs import Ahead, Block, BucketRef, JoinedRef, PartialRef, SourceRef
 from runtime.connectors.base import ConnectorSpec, DeadLetter
 from runtime.connectors.position import Position
 from runtime.control import postponed
 from runtime.control.events import EpochPlanned, Saving
 from runtime.control.postponed import Postponed
 from runtime.log.codec import decode, encode, register
+from runtime.operators.closing import Mark
 from runtime.results.segment import Segment
 
 LATEST = 1 << 60
@@ -71,7 +72,9 @@ class Suspension(NamedTuple):
 class QueryRecord:
     """`version` and `epoch`: the first plan that has it, the first epoch it takes part in. `last`: the place of its
     latest rows in its result log. `work`: rows that were counted for it before they were made, while it or somebody
-    else had a budget that needs it. `incomplete`: where rows were left out because it chose a sample."""
+    else had a budget that needs it. `incomplete`: where rows were left out because it chose a sample. `fold`: under
+    which name its partials are, if it folds; `overflows`: sums that did not fit BIGINT and are NULL. `debt`: how
+    many epochs of its budget it has used beyond it."""
 
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
@@ -88,6 +91,9 @@ class QueryRecord:
     usage: Usage = NOTHING_USED
     work: int = 0
     incomplete: Incomplete | None = None
+    fold: str = ""
+    overflows: int = 0
+    debt: float = 0.0
 
     @property
     def state(self) -> QueryState:
@@ -115,16 +121,7 @@ class LetterRecord(NamedTuple):
     letter: DeadLetter
 
 
-class WindowCount(NamedTuple):
-    """Of a COUNT(*) query and a window: combinations so far, and how often its row was delivered."""
-
-    combinations: int
-    delivered: int
-
-
 SlotTable = Mapping[int, str]
-Counts = Mapping[str, Mapping[int, WindowCount]]
-"""Per COUNT(*) query (uid) and start of window."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,9 @@ class State:
     `floors[uid]`: start of the query's first window still alive; older state is gone. It never moves back, even when
     a stream that was idle comes back and lowers the watermark. `expired[uid]`: the last place in the query's result log
     that retention has removed. `postponed`: work for later epochs, by number, oldest first, and `pins`: the buckets it
-    needs (runtime.control.postponed). `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
+    needs (runtime.control.postponed). `partials`: what queries that fold have open, by file name; `marks`: how far each
+    of them has come (runtime.control.marks); `blocks`: partials combined ahead for long windows, by name, which may be
+    lost at any time. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
     """
 
     platform: str = ""
@@ -161,7 +160,9 @@ class State:
     seconds: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, int] = field(default_factory=dict)
     expired: Mapping[str, Cursor] = field(default_factory=dict)
-    counts: Counts = field(default_factory=dict)
+    partials: Mapping[str, PartialRef] = field(default_factory=dict)
+    marks: Mapping[str, tuple[Mark, ...]] = field(default_factory=dict)
+    blocks: Mapping[str, Block] = field(default_factory=dict)
     postponed: Mapping[int, Postponed] = field(default_factory=dict)
     pins: Mapping[int, BucketRef] = field(default_factory=dict)
 
@@ -184,7 +185,8 @@ class State:
     def bucket_files(self) -> frozenset[str]:
         """The names of all bucket files that belong to it."""
         open_ones = {f for r in self.sources.values() for f in r.files} | {r.file for r in self.joined.values()}
-        return postponed.pinned_files(self.pins.values()) | open_ones
+        blocks = {f for b in self.blocks.values() for f in b.files}
+        return postponed.pinned_files(self.pins.values()) | open_ones | self.partials.keys() | blocks
 
     def watermark(self, query: RunningQuery) -> int | None:
         """Up to where a running query's windows are complete."""
@@ -204,7 +206,7 @@ class State:
         return state
 
 
-register(StreamState, Suspension, Usage, Incomplete, QueryRecord, PlanChange, LetterRecord, WindowCount, State)
+register(StreamState, Suspension, Usage, Incomplete, QueryRecord, PlanChange, LetterRecord, Mark, State)
 
 
 def query_watermark(streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:

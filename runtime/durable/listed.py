@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from runtime.buckets.refs import BucketRef
+from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.control.events import BucketsRepaired, EpochCommitted, Event
 from runtime.control.state import State
 
 
 def files_of_event(event: Event) -> list[str]:
     """The files that a record lists, so that they must be there before it."""
-    refs: list[BucketRef]
+    refs: list[BucketRef | PartialRef]
     if isinstance(event, EpochCommitted):
-        refs = [*event.sources, *event.joined]
-        views = [v.file for replaced in event.views for v in replaced.views]
+        refs = [*event.sources, *event.joined, *event.partials]
+        views = [v.file for bucket in event.views for v in bucket.views]
         segments = [f"results/{s.file}" for s in event.segments]
     elif isinstance(event, BucketsRepaired):
-        refs = [*(replaced.by for replaced in event.sources if replaced.by is not None), *event.joined]
+        replaced = (bucket.by for bucket in event.sources if bucket.by is not None)
+        refs = [*replaced, *event.joined, *event.partials]
         views, segments = [], []
     else:
         return []
@@ -25,7 +26,8 @@ def files_of_event(event: Event) -> list[str]:
 
 def files_of_state(state: State) -> list[str]:
     """Oldest epoch first."""
-    refs: list[BucketRef] = [*state.sources.values(), *state.joined.values(), *state.pins.values()]
+    refs: list[BucketRef | PartialRef] = [*state.sources.values(), *state.joined.values(), *state.pins.values()]
+    refs += state.partials.values()
     refs.sort(key=lambda ref: ref.epoch)
     buckets = list(dict.fromkeys(f"buckets/{file}" for ref in refs for file in sorted(ref.files)))
     return buckets + [f"results/{s.file}" for epoch in sorted(state.segments) for s in state.segments[epoch]]

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.api import AtLimit
-from runtime.control import counts, postponed
-from runtime.control.budgets import Pacing, allowances
+from runtime.buckets.refs import PartialRef
+from runtime.control import postponed
+from runtime.control.budgets import Pacing, allowances, samples
 from runtime.control.events import EpochCommitted, EpochPlanned, QueryRows, StageSeconds, StreamLetter, StreamProgress
 from runtime.control.fold import advanced
 from runtime.control.postponed import Pin, Postponed, Resumed
 from runtime.crashpoints import reach
+from runtime.engine.close_stage import CloseResult, CloseStage
 from runtime.engine.join_stage import JoinStage, LevelResult
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.postponing import Pins, ResumeStage, postpone, without
@@ -32,8 +34,7 @@ from runtime.execution.physical import Physical
 from runtime.execution.transition import plan_transition
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
-from runtime.results import count_rows
-from runtime.results.segment import Delivered, SegmentTarget, SegmentWriter
+from runtime.results.segment import Delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class _Later:
 class EpochRun:
     """The working state of one running epoch. Reads the state, never changes it; the result is an event.
 
-    `before`: the plan executed last. `closing`: where the rows of closing windows go. `ahead`: the source stage's
+    `before`: the plan executed last. `ahead`: the source stage's
     reports, if it ran ahead of the epoch. `sources_done` is called when tuples are read: (progress, number of the next
     source bucket). `pacing`: how much of an epoch one query may take.
     """
@@ -69,12 +70,11 @@ class EpochRun:
         context: StageContext,
         planned: EpochPlanned,
         before: Physical,
-        closing: SegmentTarget,
         ahead: list[SourceReport] | None,
         sources_done: Callable[[tuple[StreamProgress, ...], int], None],
         pacing: Pacing,
     ) -> None:
-        self._context, self._planned, self._before, self._closing = context, planned, before, closing
+        self._context, self._planned, self._before = context, planned, before
         self._pacing = pacing
         self._ahead, self._sources_done = ahead, sources_done
         self._buckets = OpenBuckets(context.state)
@@ -101,10 +101,12 @@ class EpochRun:
         joins = [report for level in levels for report in level.reports]
         later = self._later(levels)
         reports = [*joins, *later.reports]
-        deltas = counts.summed(r.counts for r in reports)
-        closed = self._close_windows(progress, deltas, later)
-        reach("epoch.counted")
-        delivered = [d for d in (*(r.delivered for r in reports), closed) if d is not None]
+        made: list[SourceReport | JoinReport] = [*sources, *reports]
+        partials = tuple(ref for r in made for ref in r.partials)
+        closed = self._close_windows(progress, partials, later)
+        reach("epoch.closed")
+        delivered = [r.delivered for r in made if r.delivered is not None]
+        delivered += [r.delivered for r in closed.reports if r.delivered is not None]
         event = EpochCommitted(
             epoch=epoch,
             next_bucket=self._buckets.next_bucket,
@@ -116,13 +118,19 @@ class EpochRun:
             views=views,
             stale=transition.stale,
             segments=tuple(d.segment for d in delivered),
-            delivered=_rows_by_query(delivered, seconds_by_query(reports), work_by_query(reports)),
+            delivered=_rows_by_query(
+                delivered, seconds_by_query(reports, sources, closed.reports), work_by_query(reports)
+            ),
             seconds=tuple(StageSeconds(stage, round(seconds, 6)) for stage, seconds in self._seconds.items()),
-            counts=deltas,
+            partials=tuple(ref for ref in (*partials, *closed.carried) if ref.file not in closed.merged),
+            merged=tuple(name for name in closed.merged if name in state.partials),
+            overflows=closed.overflows,
+            blocks=closed.blocks,
+            lost_blocks=closed.lost,
             postponed=later.postponed,
             resumed=later.resumed,
             pins=later.pins,
-            left_out=later.left_out,
+            left_out=tuple(sorted({*later.left_out, *closed.left_out, *(uid for r in sources for uid in r.left_out)})),
         )
         return EpochResult(event, sources, joins)
 
@@ -180,15 +188,17 @@ class EpochRun:
         )
 
     def _close_windows(
-        self, progress: Iterable[StreamProgress], deltas: counts.Deltas, later: _Later
-    ) -> Delivered | None:
-        """Rows of COUNT(*) queries, for the windows that close with this epoch."""
+        self, progress: Iterable[StreamProgress], partials: tuple[PartialRef, ...], later: _Later
+    ) -> CloseResult:
+        """Rows of queries that fold, for the windows that close with this epoch or change in it."""
         state = self._context.state
         streams = {p.stream: advanced(state.streams[p.stream], self._planned, p) for p in progress}
         waiting = postponed.after(state.postponed, later.postponed, later.resumed, state.running)
-        _, rows = counts.settle(state, streams, deltas, waiting)
-        name = f"e{self._planned.epoch:010d}-counts.segment"
-        return count_rows.write(rows, state.running, SegmentWriter(self._closing, name))
+        began = time.perf_counter()
+        result = CloseStage(self._context, self._planned.epoch, streams, waiting, partials, samples(state)).run()
+        if result.reports:
+            self._seconds["close"] = time.perf_counter() - began
+        return result
 
 
 def _rows_by_query(

@@ -2,7 +2,8 @@
 
 In an epoch, every bucket that is new meets every other one, and queries that end here are delivered by the same task
 (the sink operator needs no exchange, so it needs no stage of its own). For a rebuild, all buckets count as new, only
-the wanted outputs are made, and nothing is delivered.
+the wanted outputs are made, and nothing is delivered. A repair runs the joins of an earlier epoch once more to fold
+their rows (runtime.engine.refold).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class LevelResult(NamedTuple):
 @dataclass(frozen=True)
 class JoinStage:
     """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new. `allowances`:
-    of all its tasks together."""
+    of all its tasks together. `again`: the epoch has been before; its files get names that end like this, and dead
+    windows are left out."""
 
     context: StageContext
     buckets: OpenBuckets
@@ -41,6 +43,7 @@ class JoinStage:
     level: tuple[JoinSpec, ...]
     rebuild: frozenset[Output] | None = None
     allowances: Allowances = UNLIMITED
+    again: str = ""
 
     def run(self, what: str) -> LevelResult:
         """What was made is among the open buckets afterwards."""
@@ -70,7 +73,7 @@ class JoinStage:
             self.rebuild is None,
             exchange.segments,
             self.allowances.per_task(len(tasks)),
-            () if self.rebuild is None else self.context.floors(),
+            self.context.floors() if self.rebuild is not None or self.again else (),
         )
         reports = exchange.run(f"epoch {self.epoch}: {what}", run_join, shared, tasks)
         for report in reports:
@@ -88,7 +91,7 @@ class JoinStage:
                     ways,
                     partitioning.bounds[p],
                     partitioning.bounds[p + 1],
-                    f"e{self.epoch:010d}-{depth}-{p}-{way}.segment",
+                    f"e{self.epoch:010d}-{depth}-{p}-{way}{self.again}.segment",
                     tuple(OutputBucket(node, key, self.buckets.joined_id()) for node, key in outputs),
                 )
 

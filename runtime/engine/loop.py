@@ -32,13 +32,12 @@ from runtime.engine.parts import Parts
 from runtime.engine.pressure import Pressure
 from runtime.engine.quarantine import Investigation
 from runtime.engine.read_ahead import ReadAheads
-from runtime.engine.repair import ATTEMPTS, DAMAGE, lost_postponed, repair
+from runtime.engine.repair import ATTEMPTS, DAMAGE, beyond_repair, damaged_files, repair
 from runtime.engine.source_stage import SourceStage
 from runtime.engine.stage_context import StageContext
 from runtime.execution.physical import Physical
 from runtime.operators.ahead import clock_reason
 from runtime.operators.source import SourceReport
-from runtime.results.segment import SegmentFolder
 
 logger = logging.getLogger("ajoin.engine")
 
@@ -52,7 +51,6 @@ class EpochLoop:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._compiled = CompiledPlans(parts.sharing)
-        self._closing = SegmentFolder(str(parts.results.directory), parts.coordinator.state.platform)
         self._ahead = ReadAheads()
         self._raised: dict[str, int] = {}
         self.pressure = Pressure()
@@ -227,7 +225,7 @@ class EpochLoop:
         sources_done: Callable[[tuple[StreamProgress, ...], int], None],
     ) -> EpochRun:
         pacing = self._parts.config.pacing
-        return EpochRun(context, planned, before, self._closing, ahead, sources_done, pacing)
+        return EpochRun(context, planned, before, ahead, sources_done, pacing)
 
     def _enforce_budgets(self) -> None:
         """Queries that are over their budgets are suspended, from the next epoch on."""
@@ -247,10 +245,12 @@ class EpochLoop:
 
     def _repair(self, planned: EpochPlanned) -> None:
         self._ahead.discard()  # it writes under ids that the repair hands out
-        self._suspend(lost_postponed(self._parts.exchange, self._state))
-        repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch)
+        wrong = damaged_files(self._parts.exchange, self._state.bucket_files)
+        self._suspend(beyond_repair(self._state, wrong))
+        repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch, wrong)
         if repaired is not None:
             self._drop(self._parts.journal.record(repaired))
+            remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # of the epoch that failed
 
     def _context(self, state: State, plan: Plan, compiled: CompiledPlans) -> StageContext:
         parts, physical = self._parts, compiled.of(plan, state)

@@ -43,6 +43,12 @@ class OpenBuckets:
         """Buckets made until now count as old: they were rebuilt, and their rows were delivered in earlier epochs."""
         self.new.clear()
 
+    def before(self, epoch: int) -> OpenBuckets:
+        """Source buckets as they were before an epoch, without anything joined. Numbers are handed out from here on."""
+        past = OpenBuckets(State(next_bucket=self.next_bucket, next_source=self.next_source))
+        past.sources = {id: ref for id, ref in self.sources.items() if ref.epoch < epoch}
+        return past
+
     def files(self) -> set[str]:
         """Everything that a task may open."""
         return {f for ref in self.sources.values() for f in ref.files} | {ref.file for ref in self.joined.values()}

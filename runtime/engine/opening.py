@@ -26,7 +26,7 @@ from pathlib import Path
 from optimizer.errors import Unavailable
 from optimizer.optimize import OptimizerConfig
 from runtime.api import ScaleTo, SuspendQuery
-from runtime.buckets.refs import BucketRef
+from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
 from runtime.control.expiry import lost_results
@@ -152,7 +152,7 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
         except Unavailable as outage:
             logger.warning("epoch %d waits: %s", planned.epoch, outage)
     state = coordinator.state
-    refs: list[BucketRef] = [*state.sources.values(), *state.joined.values()]
+    refs: list[BucketRef | PartialRef] = [*state.sources.values(), *state.joined.values(), *state.partials.values()]
     seconds = time.monotonic() - opened.began
     recovery = Recovery(seconds, opened.records, len(refs), sum(r.bytes for r in refs))
     logger.info("opened: %s", recovery, extra={"epoch": state.epoch})

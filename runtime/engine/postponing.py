@@ -176,7 +176,8 @@ class ResumeStage:
             )
             for number, rest in enumerate(work.rests)
         ]
-        return exchange.run(f"epoch {self.epoch}: postponed work of epoch {work.epoch}", run_join, shared, tasks)
+        reports = exchange.run(f"epoch {self.epoch}: postponed work of epoch {work.epoch}", run_join, shared, tasks)
+        return [replace(r, partials=tuple(replace(ref, resumed=work.uid) for ref in r.partials)) for r in reports]
 
 
 def without(work: Iterable[Postponed], resumed: Iterable[Resumed]) -> list[Postponed]:

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 
 from optimizer.errors import AJoinError, InternalError
 from optimizer.model.plan import id_of
+from runtime.aggregates.plugins import PLUGIN_FAILED
 from runtime.api import SuspendQuery
 from runtime.control.batch import BatchDecision
 from runtime.control.coordinator import Coordinator
@@ -75,10 +76,10 @@ class Verdict:
 
 
 def may_be_a_query(failure: Exception) -> bool:
-    """A task that died, be it of a query or of a tuple. Outages pass, damage is repaired, and a lost tier or log is
-    nobody's fault."""
+    """A task that died, be it of a query, of the plug-in that it uses, or of a tuple. Outages pass, damage is repaired,
+    and a lost tier or log is nobody's fault."""
     if isinstance(failure, AJoinError):
-        return isinstance(failure, InternalError) and failure.reason == STAGE_FAILED
+        return isinstance(failure, InternalError) and failure.reason in (STAGE_FAILED, PLUGIN_FAILED)
     return True
 
 

@@ -17,10 +17,12 @@ import pyarrow as pa
 from optimizer.errors import FailedPrecondition
 from optimizer.explain.describe import describe
 from optimizer.explain.explain import explain_plan, explain_query
+from optimizer.explain.folds import Folds
 from optimizer.model import changelog
 from optimizer.model.plan import Plan, RunningQuery
-from optimizer.model.query import JoinQuery
+from optimizer.model.query import Query
 from optimizer.model.types import StreamSchema
+from optimizer.model.windows import AlignedWindow
 from optimizer.optimize import Proposal
 from optimizer.search.eager import create_delete
 from runtime.api import (
@@ -32,7 +34,7 @@ from runtime.api import (
     ResultBatch,
     StreamInfo,
 )
-from runtime.buckets.refs import BucketRef
+from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.control.state import QueryRecord, State, query_lag
 from runtime.engine.loop import EpochLoop
 from runtime.engine.opening import Recovery
@@ -173,7 +175,7 @@ class EngineReads:
         self,
         *,
         id: str | None = None,
-        candidate: JoinQuery | None = None,
+        candidate: Query | None = None,
         format: str = "text",
         shown: Callable[[RunningQuery], RunningQuery | None] | None = None,
     ) -> str:
@@ -188,24 +190,27 @@ class EngineReads:
         if candidate is not None:
             rq = RunningQuery("candidate#0", "candidate", candidate, None)
             uid, queries = rq.uid, queries | {rq.uid: rq}
-            plan = create_delete(plan, [rq], (), apart)
+            plan = create_delete(plan, [rq], (), apart, queries)
         elif id is not None:
             uid = self._parts.coordinator.record(id).query.uid
         figures = self._parts.planner.estimate(plan, queries)
         observed = self._parts.planner.observed()
+        folds = Folds.of(queries, self._parts.planner.statistics.fold)
         if shown is not None:
             plan = replace(plan, version=0)
             looked = ((u, rq if u == "candidate#0" else shown(rq)) for u, rq in queries.items())
             queries = {u: rq for u, rq in looked if rq is not None}
         expected = figures.combinations
         if uid is None:
-            return explain_plan(plan, queries, format, observed=observed, estimated=expected, apart=apart)
+            return explain_plan(plan, queries, format, observed=observed, estimated=expected, apart=apart, folds=folds)
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None
-        return explain_query(plan, queries, uid, format, observed=observed, estimated=expected, cost=cost, apart=apart)
+        return explain_query(
+            plan, queries, uid, format, observed=observed, estimated=expected, cost=cost, apart=apart, folds=folds
+        )
 
     def status(self) -> PlatformStatus:
         s = self.state
-        refs: list[BucketRef] = [*s.sources.values(), *s.joined.values()]
+        refs: list[BucketRef | PartialRef] = [*s.sources.values(), *s.joined.values(), *s.partials.values()]
         gauges, now = self._epochs.pressure.gauges, self._parts.clock()
         lags = [lag_ms(now, st.watermark) for st in s.streams.values()]
         tiers = self._parts.durability.figures()
@@ -217,6 +222,7 @@ class EngineReads:
             queries=len(s.plan.placements),
             tuples=sum(st.tuples for st in s.streams.values()),
             rows=sum(r.rows for r in s.queries.values()),
+            overflows=sum(r.overflows for r in s.queries.values()),
             buckets=len(refs),
             bucket_bytes=sum(r.bytes for r in refs),
             epoch_seconds=self._epochs.last_seconds,
@@ -260,6 +266,7 @@ class EngineReads:
             budget=r.budget,
             usage=r.usage,
             incomplete=r.incomplete,
+            overflows=r.overflows,
         )
 
 
@@ -267,8 +274,10 @@ def has_open_gap(state: State, record: QueryRecord) -> bool:
     gap = record.incomplete
     if gap is None:
         return False
-    mark = state.watermark(record.query)
-    return gap.until is None or mark is None or record.query.query.window.end(gap.until) > mark
+    mark, window = state.watermark(record.query), record.query.query.window
+    if gap.until is None or mark is None:
+        return True
+    return window.end(gap.until) > mark if isinstance(window, AlignedWindow) else gap.until > mark
 
 
 def cursor_expired(id: str, after: Cursor, gone: Cursor) -> FailedPrecondition:

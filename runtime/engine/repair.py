@@ -11,12 +11,17 @@ epoch once more:
    are dropped. They are tagged for the plan that the last epoch ran with, but only for queries that were there in the
    bucket's epoch and still run; floors are today's, and what lies below them is in dead windows only. The source must
    bring exactly as many tuples with the same event times as then, else it does not have them any more. What was counted
-   then (tuples, late ones, dead letters, COUNT(*)) stands in the log and is not counted again.
-3. Joined buckets refer to items of source buckets by number, and those may have changed. So all joined buckets are
-   made anew, as for a reordered join: from the open source buckets, delivering nothing. Postponed work that refers to
-   a lost file cannot be done any more: its query is suspended.
-4. New files have new ids; one `BucketsRepaired` in the log replaces the old ones. A crash before that leaves the old
+   then (tuples, late ones, dead letters) stands in the log and is not counted again.
+3. A partial bucket that was folded from a read is folded again from that read, in the same way; one that was folded
+   from rows of joins, by running the joins of its epoch again (runtime.engine.refold). Source bucket and partial
+   buckets of one read are lost and made again each for itself.
+4. Joined buckets refer to items of source buckets by number, and those may have changed. So if one of either is lost,
+   all joined buckets are made anew, as for a reordered join: from the open source buckets, delivering nothing.
+5. New files have new ids; one `BucketsRepaired` in the log replaces the old ones. A crash before that leaves the old
    state and some debris; a crash after it leaves a whole state.
+
+Before that, queries are suspended whose state cannot be had any more (`beyond_repair`): those with postponed work that
+refers to a lost file, and those with entries in partial buckets that cannot be folded again. Everybody else goes on.
 
 The result is the state that the last epoch left, under the plan it ran with: a plan change that waits for the next
 epoch meets nothing unusual. If the tuples cannot be had, BUCKET_LOST says which, and the platform stops.
@@ -27,21 +32,21 @@ Cost: reading all open state once on the driver, the lost reads, and one rebuild
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from optimizer.errors import InternalError, Unavailable
 from optimizer.model.plan import Plan, id_of
 from runtime.api import SuspendQuery
-from runtime.buckets.refs import SourceRef
+from runtime.buckets.refs import Origin
 from runtime.columns.querysets import bitset
 from runtime.connectors.base import Read
 from runtime.connectors.position import Position
 from runtime.control.events import BucketsRepaired, ReplacedBucket
-from runtime.control.postponed import pinned_files
 from runtime.control.state import State
 from runtime.engine.open_buckets import OpenBuckets, source_id
 from runtime.engine.rebuild_stage import RebuildStage
+from runtime.engine.refold import cannot_be_folded_again, fold_again, lost_carried, lost_units
 from runtime.engine.source_stage import run_source_tasks
 from runtime.engine.stage_context import StageContext
 from runtime.exchange.interface import Exchange
@@ -55,49 +60,65 @@ ATTEMPTS = 5
 """How often one epoch is repaired before its failure counts."""
 
 
-def repair(context: StageContext, epoch: int) -> BucketsRepaired | None:
+def repair(context: StageContext, epoch: int, wrong: set[str]) -> BucketsRepaired | None:
     """`context`: the state of the last epoch with the plan it ran with. `epoch`: the one that waits for the repair.
-    None: the files are as they should be (now), so it is enough to try again.
+    `wrong`: names of bucket files that are lost. None: no open bucket is among them, so it is enough to try again.
     """
-    buckets = OpenBuckets(context.state)
-    wrong = _damaged_files(context.exchange, buckets.files())
-    if not wrong:
+    state, buckets = context.state, OpenBuckets(context.state)
+    sources = [ref for ref in buckets.sources.values() if ref.files & wrong]
+    units = lost_units(state, wrong)
+    carried = lost_carried(state, wrong)
+    joins = bool(sources) or any(ref.file in wrong for ref in buckets.joined.values())
+    if not joins and not units and not carried:
         return None
-    lost = [ref for ref in buckets.sources.values() if ref.files & wrong]
-    replacements = _read_again(context, epoch, buckets, lost)
-    for ref in lost:
+    lost = [_Lost(ref.stream, ref.epoch, ref.file, ref.origin) for ref in sources]
+    for unit, refs in units.items():
+        if unit.stream is not None and unit.origin is not None:
+            lost.append(_Lost(unit.stream, unit.epoch, refs[0].file, unit.origin, unit.fold))
+    reports = _read_again(context, epoch, buckets, lost)
+    replacements = {ref.id: r.bucket for ref, r in zip(sources, reports, strict=False) if r and r.bucket}
+    for ref in sources:
         del buckets.sources[ref.id]
     buckets.sources.update({ref.id: ref for ref in replacements.values()})
-    stale = tuple(buckets.joined)
-    joined = RebuildStage(context, buckets, epoch).all_joined()
+    partials = [ref for r in reports if r is not None for ref in r.partials]
+    partials += fold_again(context, buckets, units)
+    stale = tuple(buckets.joined) if joins else ()
+    joined = RebuildStage(context, buckets, epoch).all_joined() if joins else ()
+    unfolded = (*(ref.file for refs in units.values() for ref in refs), *(ref.file for ref in carried))
     logger.warning(
-        "repaired: %d of %d lost source buckets read again (nobody needs the others), %d joined buckets rebuilt",
+        "repaired: %d of %d lost source buckets read again (nobody needs the others), %d joined buckets rebuilt, "
+        "%d partial buckets folded again in place of %d",
         len(replacements),
-        len(lost),
+        len(sources),
         len(joined),
+        len(partials),
+        len(unfolded),
     )
     return BucketsRepaired(
         next_bucket=buckets.next_bucket,
         next_source=buckets.next_source,
-        sources=tuple(ReplacedBucket(ref.id, replacements.get(ref.id)) for ref in lost),
+        sources=tuple(ReplacedBucket(ref.id, replacements.get(ref.id)) for ref in sources),
         stale=stale,
         joined=joined,
+        unfolded=unfolded,
+        partials=tuple(partials),
     )
 
 
-def lost_postponed(exchange: Exchange, state: State) -> list[SuspendQuery]:
-    """Queries whose postponed work refers to files that are lost. Its places are positions in exactly these files, so
-    reading the tuples again would not help; which windows are complete is known all the same."""
-    if not state.pins:
-        return []
-    wrong = _damaged_files(exchange, set(pinned_files(state.pins.values())))
-    lost = {n for n, ref in state.pins.items() if ref.files & wrong}
-    uids = {p.uid for p in state.postponed.values() if lost & set(p.pins) and p.uid in state.running}
-    reason = "a bucket that its postponed rows were to be made of is damaged"
-    return [SuspendQuery(id_of(uid), reason) for uid in sorted(uids)]
+def beyond_repair(state: State, wrong: set[str]) -> list[SuspendQuery]:
+    """Queries that need something of these lost files that cannot be made again. Places of postponed work are positions
+    in exactly these files, so reading the tuples again would not help; which windows are complete is known all the
+    same."""
+    pins = {n for n, ref in state.pins.items() if ref.files & wrong}
+    why = cannot_be_folded_again(state, wrong)
+    for p in state.postponed.values():
+        if pins & set(p.pins) and p.uid in state.running:
+            why[p.uid] = "a bucket that its postponed rows were to be made of is damaged"
+    return [SuspendQuery(id_of(uid), reason) for uid, reason in sorted(why.items())]
 
 
-def _damaged_files(exchange: Exchange, names: set[str]) -> set[str]:
+def damaged_files(exchange: Exchange, names: Iterable[str]) -> set[str]:
+    """Those that are not as they were written and cannot be fetched."""
     wrong: set[str] = set()
     for name in sorted(names):
         exchange.forget(name)  # a copy that was sent somewhere may be the damaged one
@@ -124,7 +145,7 @@ def _fetched(exchange: Exchange, name: str) -> bool:
     return True
 
 
-# -- source buckets -----------------------------------------------------------------------------------------------
+# -- reads --------------------------------------------------------------------------------------------------------
 
 
 class _Range(NamedTuple):
@@ -133,47 +154,58 @@ class _Range(NamedTuple):
     end: Position
 
 
+class _Lost(NamedTuple):
+    """What was made of a read: a source bucket, or the partial buckets of a fold. `file`: one that is lost."""
+
+    stream: str
+    epoch: int
+    file: str
+    origin: Origin
+    fold: str = ""
+
+
 def _read_again(
-    context: StageContext, epoch: int, buckets: OpenBuckets, lost: Sequence[SourceRef]
-) -> dict[int, SourceRef]:
-    """What replaces each lost bucket; nothing for one that no query needs."""
-    tasks: list[SourceTask] = []
-    owners: list[SourceRef] = []
+    context: StageContext, epoch: int, buckets: OpenBuckets, lost: Sequence[_Lost]
+) -> list[SourceReport | None]:
+    """What was made anew of each; None: no query needs it."""
+    tasks: dict[int, SourceTask] = {}
     reads: dict[_Range, Sequence[Read]] = {}
-    for ref in lost:
-        reread = Reread(ref.epoch, ref.file, allowed(context.state, context.plan, ref))
+    for i, one in enumerate(lost):
+        reread = Reread(one.epoch, one.file, _allowed(context.state, context.plan, one), one.fold)
         if reread.allowed:
-            read = _read_of(context, ref, reads)
-            tasks.append(SourceTask(ref.stream, source_id(buckets.next_source), read, ref.origin, reread=reread))
+            read = _read_of(context, one, reads)
+            tasks[i] = SourceTask(one.stream, source_id(buckets.next_source), read, one.origin, reread=reread)
             buckets.next_source += 1
-            owners.append(ref)
-    reports = run_source_tasks(context, epoch, "lost buckets", tasks, read_again)
-    return {ref.id: r.bucket for ref, r in zip(owners, reports, strict=True) if r.bucket is not None}
+    reports = run_source_tasks(context, epoch, "lost buckets", list(tasks.values()), read_again)
+    by_number = dict(zip(tasks, reports, strict=True))
+    return [by_number.get(i) for i in range(len(lost))]
 
 
-def allowed(state: State, plan: Plan, ref: SourceRef) -> tuple[GroupSlots, ...]:
-    """Per query group the slots of queries that were there in the bucket's epoch and still need it."""
+def _allowed(state: State, plan: Plan, lost: _Lost) -> tuple[GroupSlots, ...]:
+    """Per query group the slots of queries that were there in that epoch and still need it."""
     slots: dict[int, list[int]] = {}
     for uid, placed in plan.by_uid.items():
         record = state.queries.get(uid)
-        if record is None or not record.running or record.epoch > ref.epoch:
+        if record is None or not record.running or record.epoch > lost.epoch:
             continue
-        mine = ref.origin.queries is None or uid in ref.origin.queries
-        if mine and ref.stream in record.query.query.streams:
+        if lost.fold and record.fold != lost.fold:
+            continue
+        mine = lost.origin.queries is None or uid in lost.origin.queries
+        if mine and lost.stream in record.query.query.streams:
             slots.setdefault(placed.group, []).append(placed.slot)
     return tuple(GroupSlots(g, tuple(int(w) for w in bitset(s, plan.words(g)))) for g, s in sorted(slots.items()))
 
 
-def _read_of(context: StageContext, ref: SourceRef, reads: dict[_Range, Sequence[Read]]) -> Read:
-    at = _Range(ref.stream, ref.origin.start, ref.origin.end)
+def _read_of(context: StageContext, lost: _Lost, reads: dict[_Range, Sequence[Read]]) -> Read:
+    at = _Range(lost.stream, lost.origin.start, lost.origin.end)
     try:
         if at not in reads:
-            reads[at] = context.sources[ref.stream].reads(at.start.offset, at.end.offset)
-        if ref.origin.read >= len(reads[at]):
+            reads[at] = context.sources[lost.stream].reads(at.start.offset, at.end.offset)
+        if lost.origin.read >= len(reads[at]):
             raise InternalError("the source does not know this range any more")
-        return context.exchange.carry(reads[at][ref.origin.read])
+        return context.exchange.carry(reads[at][lost.origin.read])
     except Exception as e:
-        raise _lost(ref.stream, ref.file, ref.epoch, at.start, at.end, e) from e
+        raise _lost(lost.stream, lost.file, lost.epoch, at.start, at.end, e) from e
 
 
 def read_again(shared: SourceShared, task: SourceTask) -> SourceReport:

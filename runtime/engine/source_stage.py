@@ -8,12 +8,14 @@ begins, what ran ahead is thrown away and read again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runtime.buckets.refs import Origin
 from runtime.connectors.base import Read
 from runtime.connectors.position import Position
+from runtime.control.budgets import samples
 from runtime.control.events import EpochPlanned, SkippedTuples, StreamProgress
 from runtime.control.state import StreamState
 from runtime.engine.open_buckets import source_id
@@ -100,9 +102,18 @@ def run_source_tasks(
         context.physical.shipped_sources,
         {t.stream: context.schemas[t.stream] for t in tasks},
         context.key,
+        context.exchange.segments,
         context.source_floors,
+        _per_task(context, tasks),
     )
     return context.exchange.run(f"epoch {epoch}: {what}", run, shared, tasks)
+
+
+def _per_task(context: StageContext, tasks: Sequence[SourceTask]) -> dict[str, int]:
+    """Rows that queries over one stream may make in each task that reads it."""
+    reads = Counter(task.stream for task in tasks)
+    mine = {uid: (context.state.running[uid].query.streams, rows) for uid, rows in samples(context.state).items()}
+    return {uid: -(-rows // max(1, reads[min(streams)])) for uid, (streams, rows) in mine.items()}
 
 
 def progress_of(streams: Iterable[str], reports: Sequence[SourceReport]) -> tuple[StreamProgress, ...]:

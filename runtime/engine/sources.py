@@ -75,7 +75,8 @@ class Sources:
         """Tell sources which offsets epochs and repairs may still read; what lies before them can go."""
         for stream, st in state.streams.items():
             starts = (r.origin.start.offset for r in state.sources.values() if r.stream == stream)
-            self.opened[stream].trim(chain([st.position.offset], starts))
+            folded = (r.origin.start.offset for r in state.partials.values() if r.origin and r.stream == stream)
+            self.opened[stream].trim(chain([st.position.offset], starts, folded))
 
     def folders(self) -> Iterable[str]:
         return [folder_of(stream) for stream in self.opened]

@@ -5,10 +5,11 @@
     mapping                   {"$map": [[key, value], ...]}
     enum, offset, plan, ...   {"$is": class name, "value": what its converter says}
     infinite or no number     {"$float": text}
+    what a plug-in brings     a dataclass with "$plugin": the module that must be loaded to read it
 
 Tuples and lists become lists and come back as tuples. Only registered classes can be read, so a file in the state
-directory can never name other code to run. Reading is strict: an unknown class or field is an InternalError with
-reason LOG_CORRUPT.
+directory can never name other code to run: a module that it names is not loaded but asked for (PLUGIN_MISSING). Reading
+is strict: an unknown class or field is an InternalError with reason LOG_CORRUPT.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from optimizer.errors import InternalError
-from optimizer.model import expressions, plan, query, types
+from optimizer.errors import AlreadyExists, FailedPrecondition, InternalError
+from optimizer.model import expressions, plan, query, types, windows
+from optimizer.model.aggregates import BUILT_IN
 from optimizer.model.changelog import Changelog
 from optimizer.model.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
-from runtime.windows.registry import KINDS
+from runtime.aggregates import plugins
 
 
 class _Converter(NamedTuple):
@@ -34,6 +36,9 @@ class _Converter(NamedTuple):
 _CLASSES: dict[str, type] = {}
 _FIELDS: dict[type, tuple[str, ...]] = {}
 _CONVERTERS: dict[str, _Converter] = {}
+_BROUGHT: dict[type, Callable[[Any], str | None]] = {}
+"""Of classes whose values may need a plug-in: the module that brings what a value needs; None: it needs none, or nobody
+brings it."""
 _PLAIN = frozenset({int, str, bool, type(None)})
 """Exactly these, not what is derived from them: an enum is a str, too."""
 
@@ -45,18 +50,29 @@ def register(*classes: type) -> None:
         _FIELDS[c] = tuple(f.name for f in fields(c)) if is_dataclass(c) else c._fields  # type: ignore[attr-defined]
 
 
+def register_brought(kind: type, module: str) -> None:
+    """Make the values of a plug-in readable."""
+    if _CLASSES.get(kind.__name__, kind) is not kind:
+        raise AlreadyExists(f"there is a class {kind.__name__} in the log already", reason="PLUGIN_EXISTS")
+    register(kind)
+    _BROUGHT.setdefault(kind, lambda _: module)
+
+
 def register_converted(kind: type, to_json: Callable[[Any], Any], from_json: Callable[[Any], Any]) -> None:
     """A class that knows a JSON value of its own."""
     _CONVERTERS[kind.__name__] = _Converter(kind, to_json, from_json)
 
 
 register(types.Column, types.StreamSchema, plan.Leaf, plan.RunningQuery)
-register(*KINDS, query.Source, query.EquiPredicate, query.Output, query.JoinQuery)
+register(windows.PeriodicWindow, windows.FixedWindow, windows.SessionWindow, windows.CountWindow)
+register(windows.PunctuatedWindow, windows.Unwindowed)
+register(query.Source, query.EquiPredicate, query.Output, query.Query)
 register(
     expressions.ColumnRef,
     expressions.Literal,
     expressions.WindowBound,
-    expressions.CountAll,
+    expressions.GroupRef,
+    expressions.Aggregate,
     expressions.Compare,
     expressions.Arithmetic,
     expressions.Negate,
@@ -66,10 +82,14 @@ register(
     expressions.IsNull,
     expressions.InList,
     expressions.Like,
+    expressions.Call,
+    expressions.Case,
+    expressions.Cast,
 )
 register_converted(types.ColumnType, str, types.ColumnType)
 register_converted(plan.Plan, plan_to_json, plan_from_json)
 register_converted(Changelog, changelog_to_json, changelog_from_json)
+_BROUGHT[expressions.Aggregate] = lambda a: None if a.function in BUILT_IN else plugins.module_of(a.function)
 
 
 def encode(value: Any) -> Any:
@@ -80,6 +100,8 @@ def encode(value: Any) -> Any:
         return _encode_sequence(value)
     if kind in _FIELDS:
         out: dict[str, Any] = {"$": kind.__name__}
+        if kind in _BROUGHT and (module := _BROUGHT[kind](value)) is not None:
+            out["$plugin"] = module
         for f in _FIELDS[kind]:
             field = getattr(value, f)
             out[f] = field if type(field) in _PLAIN else encode(field)
@@ -105,10 +127,9 @@ def decode(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "$" in value:
-        kind = _class(value["$"])
-        if value.keys() - {"$"} != set(_FIELDS[kind]):
-            raise _unknown(value["$"])
-        return kind(**{f: decode(value[f]) for f in _FIELDS[kind]})
+        if "$plugin" in value:
+            return _brought(value, value["$plugin"])
+        return _object(_class(value["$"]), value)
     if "$rows" in value:
         kind = _class(value["$rows"])
         return tuple([_row(kind, row) for row in value["of"]])
@@ -120,6 +141,25 @@ def decode(value: Any) -> Any:
     if converter is None:
         raise _unknown(value.get("$is"))
     return converter.from_json(value["value"])
+
+
+def _object(kind: type, value: dict[str, Any]) -> Any:
+    if value.keys() - {"$", "$plugin"} != set(_FIELDS[kind]):
+        raise _unknown(value["$"])
+    return kind(**{f: decode(value[f]) for f in _FIELDS[kind]})
+
+
+def _brought(value: dict[str, Any], module: Any) -> Any:
+    kind = _CLASSES.get(value["$"])
+    made = None if kind is None else _object(kind, value)
+    if kind is None or kind not in _BROUGHT or _BROUGHT[kind](made) is None:
+        what = getattr(made, "function", value["$"])
+        raise FailedPrecondition(
+            f"a query in this state uses {what} of the plug-in {module}, which is not loaded",
+            reason="PLUGIN_MISSING",
+            hint=f"start with --plugin {module}, or name it in the setting plugins",
+        )
+    return made
 
 
 def _row(kind: type, row: list[Any]) -> Any:

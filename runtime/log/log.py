@@ -37,7 +37,7 @@ from runtime.log.snapshots import (
 
 logger = logging.getLogger("ajoin.log")
 
-FORMAT = 5
+FORMAT = 6
 
 
 class LogContents(NamedTuple):

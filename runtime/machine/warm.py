@@ -11,8 +11,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from optimizer.model.expressions import ColumnRef, Compare, CountAll, Expr, Literal
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
+from optimizer.model.expressions import Aggregate, ColumnRef, Compare, Expr, Literal
+from optimizer.model.query import EquiPredicate, Output, Query, Source
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from optimizer.model.windows import PeriodicWindow
 from runtime.api import CreateQuery
@@ -42,14 +42,14 @@ def warm_up() -> None:
         engine.close()
 
 
-def _queries() -> list[JoinQuery]:
+def _queries() -> list[Query]:
     short, long = PeriodicWindow(1000, 1000), PeriodicWindow(2000, 500)
     more = Compare(">", _column("A", "k"), Literal(0, ColumnType.BIGINT))
     two = (_equal("A", "B", "k"),)
     return [
         _query("AB", short, (), two, _column("A", "k")),
         _query("AB", long, (("A", more),), two, _column("B", "s")),
-        _query("AB", short, (), two, CountAll()),
+        _query("AB", short, (), two, Aggregate("COUNT", (), ColumnType.BIGINT)),
         _query("ABC", short, (), (*two, _equal("B", "C", "j")), _column("C", "k")),
         _query("AC", short, (), (_equal("A", "C", "s"),), _column("C", "k")),
     ]
@@ -69,9 +69,9 @@ def _query(
     selections: tuple[tuple[str, Expr], ...],
     equi: tuple[EquiPredicate, ...],
     output: Expr,
-) -> JoinQuery:
+) -> Query:
     names = tuple(Source(s, s) for s in sources)
-    return JoinQuery("", names, window, selections, equi, (), (Output("x", output),))
+    return Query("", names, window, selections, equi, (), (Output("x", output),))
 
 
 if __name__ == "__main__":

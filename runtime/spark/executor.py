@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
 from runtime.machine.watch import run_within, worker_share
+from runtime.plugins import load, loaded
 from runtime.spark.broadcast import BroadcastBytes, enclosed
 from runtime.spark.gateway import gateway
 
@@ -120,11 +121,10 @@ class SparkExecutor:
         cores = self.cores
         slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
+        runner = _Runner(payload, name, self._memory, loaded())
         try:
             with watchdog:
-                answers = (
-                    context.parallelize(dealt, slices).mapPartitions(_Runner(payload, name, self._memory)).collect()
-                )
+                answers = context.parallelize(dealt, slices).mapPartitions(runner).collect()
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED", hint=_advice(str(e))) from e
@@ -180,17 +180,18 @@ class _Memory(NamedTuple):
 
 
 class _Runner:
-    """What a Spark task executes: a module-level class, so that it travels by name and not by value."""
+    """What a Spark task executes: a module-level class, so that it travels by name and not by value. `plugins`: those
+    of the driver. A worker that does not have them yet loads them before it reads anything that may need them."""
 
-    def __init__(self, payload: bytes, name: str, memory: _Memory) -> None:
-        self.payload, self.name, self.memory = payload, name, memory
+    def __init__(self, payload: bytes, name: str, memory: _Memory, plugins: tuple[str, ...]) -> None:
+        self.payload, self.name, self.memory, self.plugins = payload, name, memory, plugins
 
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        stage, shared = pickle.loads(self.payload)
         limit = self.memory.limit
         for piece in pieces:
             try:
-                work = partial(_run_all, stage, shared, piece)
+                load(self.plugins)
+                work = partial(_run_all, self.payload, piece)
                 outcome: Any = run_within(limit, f"a task of {self.name}", work)
             except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
                 outcome = as_outage(e)
@@ -199,7 +200,8 @@ class _Runner:
             yield pickle.dumps(outcome)
 
 
-def _run_all(stage: Callable[[S, T], R], shared: S, tasks: bytes) -> list[R]:
+def _run_all(payload: bytes, tasks: bytes) -> list[Any]:
+    stage, shared = pickle.loads(payload)
     return [stage(shared, task) for task in pickle.loads(tasks)]
 
 

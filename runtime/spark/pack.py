@@ -6,15 +6,19 @@ run on executors import (runtime.spark.imports), adds what those packages requir
 installed files under one folder, to be put on PYTHONPATH. Spark itself is not in it; executors bring their own. The
 machines need the same Python minor version and the same kind of processor and C library, because some of these packages
 are compiled.
+
+Plug-ins are packed as the files that they are here, with what they import; and because they import `ajoin.plugins`, the
+whole of `ajoin` with them, of which they use no more than that.
 """
 
 from __future__ import annotations
 
 import importlib.metadata as metadata
+import importlib.util
 import re
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +33,8 @@ FOLDER = "ajoin-env"
 OURS = {package.__name__: Path(str(package.__file__)).parent for package in (optimizer, runtime)}
 ON_EXECUTORS = ("runtime.spark.daemon", "runtime.spark.executor")
 """Where an executor's Python enters: the process that forks workers, and what a Spark task calls."""
+FACADE = "ajoin"
+"""The package through which plug-ins see us."""
 BROUGHT_BY_EXECUTORS = {"pyspark", "py4j"}
 
 
@@ -49,8 +55,8 @@ class PackedEnvironment:
     python: str
 
 
-def pack_environment(out: Path) -> PackedEnvironment:
-    environment = task_environment()
+def pack_environment(out: Path, plugins: Sequence[str] = ()) -> PackedEnvironment:
+    environment = task_environment(plugins)
 
     def write(file: BinaryIO) -> None:
         # Level 1: the archive is read as often as it is written, and the network is rarely the slowest part.
@@ -62,12 +68,30 @@ def pack_environment(out: Path) -> PackedEnvironment:
     return PackedEnvironment(environment.packages, size, f"{sys.version_info.major}.{sys.version_info.minor}")
 
 
-def task_environment() -> Environment:
+def task_environment(plugins: Sequence[str] = ()) -> Environment:
     """What the archive holds."""
-    others = sorted(_with_requirements(_distributions(imported_packages(ON_EXECUTORS, OURS) - BROUGHT_BY_EXECUTORS)))
-    files = [file for root in OURS.values() for file in _source_files(root)]
+    theirs = {package: _place(package) for package in {module.partition(".")[0] for module in plugins} - {FACADE}}
+    looked_at = [*ON_EXECUTORS, *(module for module in plugins if module.partition(".")[0] != FACADE)]
+    imported = imported_packages(looked_at, OURS | theirs) - BROUGHT_BY_EXECUTORS - {FACADE}
+    others = sorted(_with_requirements(_distributions(imported)))
+    whole = OURS | theirs | ({FACADE: _place(FACADE)} if plugins else {})
+    files = [file for root in whole.values() for file in _source_files(root)]
     files += [file for name in others for file in _installed_files(name)]
-    return Environment((*OURS, *others), tuple(files))
+    return Environment((*whole, *others), tuple(files))
+
+
+def _place(package: str) -> Path:
+    """The folder of a package; of a single module, its file without the ending."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not (spec.origin or spec.submodule_search_locations):
+        raise FailedPrecondition(
+            f"there is no module {package} to pack",
+            reason="CANNOT_PACK",
+            hint="name plug-ins that Python can import here",
+        )
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return Path(str(spec.origin)).with_suffix("")
 
 
 def _distributions(packages: Iterable[str]) -> Iterator[str]:
@@ -110,6 +134,8 @@ def _installed(name: str) -> bool:
 
 
 def _source_files(root: Path) -> Iterator[tuple[Path, Path]]:
+    if not root.is_dir():
+        yield root.with_suffix(".py"), Path(f"{root.name}.py")
     for path in sorted(root.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path, path.relative_to(root.parent)

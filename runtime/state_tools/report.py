@@ -14,6 +14,7 @@ from runtime.control.state import State
 from runtime.durable.mark import tier_of
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import Debris, debris, format_of, pushed_batches, read_state
+from runtime.state_tools.partials import PartialReport, partial_reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class StateReport:
     streams: tuple[StreamReport, ...]
     queries: tuple[QueryReport, ...]
     joins: tuple[JoinReport, ...]
+    partials: tuple[PartialReport, ...]
     results: Files
     result_rows: int
     dead_letters: int
@@ -133,6 +135,7 @@ def inspect(directory: Path) -> StateReport:
         streams=tuple(_stream(directory, s, name) for name in sorted(s.streams)),
         queries=_queries(s),
         joins=_joins(directory / "buckets", s),
+        partials=partial_reports(directory / "buckets", s),
         results=_measure(
             directory / "results", ((epoch, x.file) for epoch, segments in s.segments.items() for x in segments)
         ),

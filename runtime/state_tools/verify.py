@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
-from runtime.buckets.refs import SourceRef
 from runtime.connectors.files import LEDGER, check_ledger
 from runtime.control.expiry import lost_results
 from runtime.control.invariants import validate_state
@@ -34,14 +33,13 @@ from runtime.engine.sources import folder_of
 from runtime.log.lock import is_locked
 from runtime.results.log import ResultLog
 from runtime.results.segment import Segment, SegmentIndex
+from runtime.state_tools.consequences import MADE_AGAIN, folded_again, read_again
 from runtime.state_tools.files import (
     LogReport,
     pushed_batches,
     read_state,
     size_of,
 )
-
-MADE_AGAIN = "the next epoch makes it again from source buckets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +137,8 @@ def _buckets(directory: Path, s: State) -> Iterator[Problem]:
             yield from _bucket(folder / name, s.platform, read_again(s, ref))
     for joined in s.joined.values():
         yield from _bucket(folder / joined.file, s.platform, MADE_AGAIN)
-
-
-def read_again(s: State, ref: SourceRef) -> str:
-    kind = s.streams[ref.stream].source.kind if ref.stream in s.streams else "deleted"
-    return (
-        f"the next epoch reads its {ref.rows:,} tuples again from source {kind} of stream {ref.stream} (offsets "
-        f"{ref.origin.start} to {ref.origin.end}); if they are not there any more, the platform stops (BUCKET_LOST)"
-    )
+    for partial in s.partials.values():
+        yield from _bucket(folder / partial.file, s.platform, folded_again(s, partial))
 
 
 def _bucket(path: Path, platform: str, consequence: str) -> Iterator[Problem]:

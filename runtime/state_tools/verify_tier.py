@@ -14,7 +14,8 @@ from optimizer.errors import AJoinError
 from runtime.buckets.file import parse
 from runtime.durable.contents import TierContents, read_tier
 from runtime.durable.listed import files_of_state
-from runtime.state_tools.verify import MADE_AGAIN, Problem, Verification, lost_rows, read_again, segment_problem
+from runtime.state_tools.consequences import MADE_AGAIN, folded_again, read_again
+from runtime.state_tools.verify import Problem, Verification, lost_rows, segment_problem
 
 _LOCAL = "while the state directory has a whole copy that is used; else "
 
@@ -44,6 +45,7 @@ def _problems(contents: TierContents) -> Iterator[tuple[str, Problem]]:
     s = contents.state
     files = [(f, read_again(s, ref)) for ref in s.sources.values() for f in sorted(ref.files)]
     files += [(ref.file, MADE_AGAIN) for ref in s.joined.values()]
+    files += [(ref.file, folded_again(s, ref)) for ref in s.partials.values()]
     for file, again in files:
         name = f"buckets/{file}"
         if what := _bucket_problem(contents, name):
