@@ -109,7 +109,13 @@ class Settings(BaseSettings):
         2_000, ge=1, description="most operators, columns and constants of a query; an IN list is one"
     )
     max_in_values: int = Field(10_000, ge=1, description="most values of one IN list")
-    max_like_characters: int = Field(1_000, ge=1, description="longest pattern of LIKE")
+    max_aggregates: int = Field(64, ge=1, description="most different aggregates of a query")
+    max_groups: int = Field(32, ge=1, description="most GROUP BY items of a query")
+    max_count_window: int = Field(1_000_000, ge=1, description="most tuples of one count window")
+    max_like_characters: int = Field(1_000, ge=1, description="longest pattern of LIKE or REGEXP_LIKE")
+    max_text_bytes: int = Field(
+        1 << 20, ge=1, description="longest text that functions may make of columns with texts of 1,000 bytes"
+    )
     max_columns: int = Field(2000, ge=1, description="most columns of a stream")
     max_queries: int = Field(4096, ge=1, description="most queries that are not deleted, suspended ones included")
     max_tenant_queries: int = Field(
@@ -175,6 +181,9 @@ class Settings(BaseSettings):
     connection_age: float = Field(
         0.0, ge=0, description="seconds after which a connection is closed, its calls ended first; 0: never"
     )
+    plugins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="modules that bring aggregate functions and windows (a list, or text with commas)"
+    )
     control_topic: str = Field("", description="Kafka topic with requests to create and delete queries; empty: none")
     control_brokers: str = Field("", description="brokers of the control topic, host:port, several with commas")
     control_replies: str = Field("", description="topic for the replies; empty: <control_topic>.replies")
@@ -196,6 +205,10 @@ class Settings(BaseSettings):
                 expression_nodes=self.max_expression_nodes,
                 in_values=self.max_in_values,
                 like_characters=self.max_like_characters,
+                aggregates=self.max_aggregates,
+                groups=self.max_groups,
+                count_window=self.max_count_window,
+                text_bytes=self.max_text_bytes,
             ),
             columns=self.max_columns,
             queries=self.max_queries,
@@ -255,7 +268,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{name!r} is not an option like security.protocol=SSL")
         return value
 
-    @field_validator("allowed_roots", "spark_conf", "control_options", mode="before")
+    @field_validator("allowed_roots", "spark_conf", "control_options", "plugins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

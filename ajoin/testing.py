@@ -14,7 +14,8 @@
 It is the real engine: SQL, plans, files, log and recovery are those of `ajoin serve`. What is missing is whatever makes
 a test slow or different from run to run. Tasks run in this process, one after the other, so there is no JVM. There is
 no server. Nothing happens by itself: an epoch runs when the test says so, and time is a `Clock` that stands still until
-it is moved. The state is a temporary directory, or one that the test names.
+it is moved. The state is a temporary directory, or one that the test names. `plugins` are modules to load first, as
+with `ajoin serve --plugin`; they stay loaded in this process.
 
 Calls have the names and arguments of `ajoin.Client`, and raise what it raises.
 """
@@ -29,7 +30,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ajoin.platform.catalog import column_type
-from ajoin.sql import parse_query
+from ajoin.sql import at_window, parse_query
 from optimizer.errors import AJoinError
 from optimizer.model.types import Column, StreamSchema
 from runtime.api import NO_BUDGET, Budget, Control, CreateQuery, Cursor, DeleteQuery, EpochReport, QueryInfo, StreamInfo
@@ -38,6 +39,7 @@ from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.plugins import load, vocabulary
 from runtime.results.factorized import expand
 
 
@@ -64,7 +66,9 @@ class LocalEngine:
         config: EngineConfig | None = None,
         executor: Executor | None = None,
         clock: Clock | None = None,
+        plugins: Sequence[str] = (),
     ) -> None:
+        load(plugins)
         self._temporary = tempfile.TemporaryDirectory(prefix="ajoin-") if directory is None else None
         self.directory = directory or Path(self._temporary.name if self._temporary else "")
         self.config, self.executor = config or EngineConfig(delivery=InStep), executor or LocalExecutor()
@@ -131,7 +135,8 @@ class LocalEngine:
     def create_query(
         self, sql: str, *, id: str, sinks: Sequence[ConnectorSpec] = (), budget: Budget = NO_BUDGET
     ) -> QueryInfo:
-        self.apply(CreateQuery(id, parse_query(sql, self.engine.schemas()), tuple(sinks), budget))
+        query = parse_query(sql, self.engine.schemas(), vocabulary=vocabulary())
+        self.apply(CreateQuery(id, query, tuple(sinks), budget))
         return self.engine.query(id)
 
     def delete_query(self, id: str) -> QueryInfo:
@@ -142,7 +147,7 @@ class LocalEngine:
         """Any other request: a forced order or grouping, scaling, optimizing (runtime.api)."""
         (outcome,) = self.engine.apply([control])
         if isinstance(outcome, AJoinError):
-            raise outcome
+            raise at_window(outcome, control.query.sql) if isinstance(control, CreateQuery) else outcome
         return outcome
 
     def push(self, stream: str, *rows: Mapping[str, Any]) -> None:

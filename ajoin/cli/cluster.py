@@ -52,13 +52,17 @@ def cluster_demo(
 
 def pack(
     out: Annotated[Path, typer.Argument(help="The archive to write.", dir_okay=False)] = Path("ajoin-env.tar.gz"),
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", help="Plug-in to pack as well; can be repeated.", metavar="MODULE"),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Pack the platform and what its tasks import, for executors on machines that have neither."""
     from runtime.spark.pack import FOLDER, pack_environment
 
     with waiting(f"packing {out}"):
-        packed = pack_environment(out)
+        packed = pack_environment(out, tuple(plugin or ()))
     conf = [f"spark.archives={out}#{FOLDER}", f"spark.executorEnv.PYTHONPATH=./{FOLDER}"]
     if as_json:
         print_json({"archive": out, "bytes": packed.bytes, "packages": packed.packages, "spark_conf": conf})

@@ -244,6 +244,7 @@ def _show(info: QueryInfo) -> None:
         "watermark": event_time(info.watermark),
         "lag": lag_text(info),
         "rows": f"{info.rows:,}",
+        **({"overflows": f"{info.overflows:,} sums did not fit BIGINT and are NULL"} if info.overflows else {}),
         "results": f"{size(info.usage.bytes)}, of which {size(info.usage.retained_bytes)} are kept",
         "task time": f"{info.usage.seconds:,.1f} s",
         "budget": budget_text(info.budget),

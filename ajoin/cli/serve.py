@@ -37,6 +37,10 @@ def serve(
         float | None, typer.Option("--epoch-interval", help="Least seconds between two epochs.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other setting.", metavar="KEY=VALUE")] = None,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", help="Module with functions and windows; can be repeated.", metavar="MODULE"),
+    ] = None,
     tls_cert: Annotated[str | None, typer.Option("--tls-cert", help="Certificate of the service (PEM).")] = None,
     tls_key: Annotated[str | None, typer.Option("--tls-key", help="Its key (PEM).")] = None,
     tls_client_ca: Annotated[
@@ -80,6 +84,7 @@ def serve(
             "partitions": partitions,
             "batch_interval": batch_interval,
             "epoch_interval": epoch_interval,
+            "plugins": plugin or None,
             "tls_cert": tls_cert,
             "tls_key": tls_key,
             "tls_client_ca": tls_client_ca,

@@ -119,7 +119,12 @@ def suspend(
 
 
 def _directory(given: Path | None, config: Path | None) -> Path:
-    return load({"state_dir": given}, config).settings.state_dir
+    """The directory; what is in it may need the plug-ins of the configuration."""
+    from ajoin.platform.launch import load_plugins
+
+    settings = load({"state_dir": given}, config).settings
+    load_plugins(settings)
+    return settings.state_dir
 
 
 # -- for people ---------------------------------------------------------------------------------------------------
@@ -159,6 +164,14 @@ def _show(r: StateReport) -> None:
         ((q.id, q.state.value, str(q.group), f"{q.rows:,}", event_time(q.watermark)) for q in r.queries),
     )
     _table(("join", "items", "buckets"), ((j.node, f"{j.items:,}", _files(j.buckets)) for j in r.joins))
+    _table(
+        ("partial bucket", "fold", "of", "epoch", "cut", "keeps", "components", "entries", "bytes"),
+        (
+            (p.file, p.fold, p.of, f"{p.epoch:,}" + (" (carried)" if p.carried else ""), p.cut or "unreadable",
+             p.keeps, ", ".join(p.components), f"{p.entries:,}", size(p.bytes))
+            for p in r.partials
+        ),
+    )  # fmt: skip
 
 
 def _planned(r: StateReport) -> str:

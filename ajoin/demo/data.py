@@ -1,7 +1,8 @@
-"""The AJoin paper's running example as data: four streams of a video platform, and three teams' queries.
+"""The AJoin paper's running example as data: four streams of a video platform, and the queries of some teams.
 
 Videos V are shown on users' walls; users watch them (W), comment (C) and react (R). Figure 1 of the paper has
-the queries; keys and rates are chosen so that every query finds some rows in every window.
+the joins; keys and rates are chosen so that every query finds some rows in every window. The two aggregations
+group alike and differ in everything else, so they share a fold.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ class DemoStream:
 
 @dataclass(frozen=True, slots=True)
 class DemoQuery:
+    """`folds`: it delivers one row per place (`PLACES`) when a window closes."""
+
     id: str
     team: str
     sql: str
+    folds: bool = False
 
 
 VIDEOS, USERS = 2_000, 3_000
@@ -133,5 +137,27 @@ SELECT W.usrID, W.vID, C.emojis, R.reaction
 FROM W JOIN C ON W.usrID = C.usrID JOIN R ON C.usrID = R.usrID
 WHERE W.geo = 'EU' AND C.emojis > 0 AND R.reaction = 'angry'
 WINDOW TUMBLING (SIZE 3 SECONDS)""",
+    ),
+    DemoQuery(
+        "Q4",
+        "Operations counts the views of each place and asks how long they last.",
+        """\
+SELECT geo, COUNT(*) AS views, ROUND(AVG(duration), 1) AS mean
+FROM W
+GROUP BY geo
+WINDOW TUMBLING (SIZE 2 SECONDS)""",
+        folds=True,
+    ),
+    DemoQuery(
+        "Q5",
+        "The designers ask where people leave early, and how many different people they are.",
+        """\
+SELECT geo, COUNT(*) AS exits, COUNT(DISTINCT usrID) AS users
+FROM W
+WHERE duration < 10
+GROUP BY geo
+HAVING COUNT(*) > 10
+WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)""",
+        folds=True,
     ),
 )

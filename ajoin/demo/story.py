@@ -1,8 +1,9 @@
-"""The demo: three teams, three joins, one shared plan, told as a story through the gRPC client.
+"""The demo: three joins, two aggregations, one shared plan, told as a story through the gRPC client.
 
 The teams of the AJoin paper come one after another, each with a join of its own; none of them knows of the
 others. After each arrival the demo shows the one plan that serves all of them, and some of the rows the
-newcomer gets. Then the first team leaves, and the others do not notice.
+newcomer gets. Two more teams come with aggregations: of these it shows how they run, with the line that says whose
+tuples are folded once. Then the first team leaves, and the others do not notice.
 
 Everything goes through `ajoin.Client`: what the demo does, a user can do from another machine.
 """
@@ -10,6 +11,8 @@ Everything goes through `ajoin.Client`: what the demo does, a user can do from a
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +29,11 @@ from ajoin.client.results import NOW, START
 from ajoin.demo.data import QUERIES, STREAMS, DemoQuery
 
 ROWS_SHOWN = 5
+PLACES_SHOWN = 3
+"""Of queries that fold: all rows of one window."""
+
+SHARED = r"shared by \d+|Q.* fold .* once"
+LABEL = re.compile(r"[a-z]+( [a-z]+)?  +")
 
 
 def tell(client: Client, out: Console) -> dict[str, Any]:
@@ -60,19 +68,31 @@ def _arrival(client: Client, out: Console, query: DemoQuery) -> None:
         f"runs since epoch {info.epoch}, deployed in {info.deployment_latency_ms} ms; "
         f"first window starts at {event_time(info.active_from, 'the first tuple')}"
     )
-    _plan(client, out)
-    _rows(client, out, query.id)
+    if query.folds:
+        _explained(out, f"how {query.id} runs", client.explain(query.id))
+    else:
+        _plan(client, out)
+    _rows(client, out, query)
 
 
 def _plan(client: Client, out: Console) -> None:
-    lines = client.explain().rstrip().splitlines()
-    text = "\n".join(folded for line in lines for folded in fold(line, out.width - 4))
-    out.print(Panel(Text(text), title="the shared plan", title_align="left", border_style="cyan"))
+    _explained(out, "the shared plan", client.explain())
 
 
-def fold(line: str, width: int) -> list[str]:
-    """A line of a plan, folded at its double spaces; the branches of the tree go on beside what is below."""
+def _explained(out: Console, title: str, text: str) -> None:
+    lines = [part for line in text.rstrip().splitlines() for part in wrap(line, out.width - 4)]
+    shown = Text("\n".join(lines))
+    shown.highlight_regex(SHARED, "bold")
+    out.print(Panel(shown, title=title, title_align="left", border_style="cyan"))
+
+
+def wrap(line: str, width: int) -> list[str]:
+    """A line of a plan, cut at its double spaces; the branches of the tree go on beside what is below. A sentence, also
+    one with a label, is cut between words."""
     body = line.lstrip("│├└─ ")
+    label = LABEL.match(line)
+    if label or "  " not in body:
+        return textwrap.wrap(line, width, subsequent_indent=" " * (len(label[0]) if label else 4)) or [""]
     branches = line[: len(line) - len(body)]
     below = branches.replace("├──", "│  ").replace("└──", "   ") + "    "
     lines = [branches]
@@ -84,16 +104,16 @@ def fold(line: str, width: int) -> list[str]:
     return lines
 
 
-def _rows(client: Client, out: Console, id: str, start: str = START) -> None:
+def _rows(client: Client, out: Console, query: DemoQuery, start: str = START) -> None:
     """Waits for the query's first rows, or (NOW) for its next ones."""
-    rows = client.results(id, start=start, limit=ROWS_SHOWN).to_arrow()
+    rows = client.results(query.id, start=start, limit=PLACES_SHOWN if query.folds else ROWS_SHOWN).to_arrow()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows.schema.names:
         table.add_column(escape(name), no_wrap=True)
     columns = [rows.column(i).to_pylist() for i in range(rows.num_columns)]
     for row in zip(*columns, strict=True):
         table.add_row(*(escape(cell(value)) for value in row))
-    out.print(f"{'first' if start == START else 'next'} rows of [bold]{id}[/]:")
+    out.print(f"{'first' if start == START else 'next'} rows of [bold]{query.id}[/]:")
     out.print(table)
 
 
@@ -106,11 +126,11 @@ def _departure(client: Client, out: Console, id: str) -> None:
     out.print(f"{id} is gone, the others go on:")
     for query in QUERIES:
         if query.id != id:
-            _rows(client, out, query.id, start=NOW)
+            _rows(client, out, query, start=NOW)
 
 
 def _summarize(client: Client, shared: dict[str, int]) -> dict[str, Any]:
-    """`shared` are the savings of the plan while all three queries ran."""
+    """`shared` are the savings of the plan while all queries ran."""
     queries = [client.query(query.id) for query in QUERIES]
     return {
         "epochs": client.status().epoch,
@@ -140,11 +160,12 @@ def _show_summary(out: Console, summary: dict[str, Any]) -> None:
     tuples = summary["tuples"]
     read = ", ".join(f"{name} {count:,}" for name, count in tuples.items())
     out.print(f"tuples: [bold]{sum(tuples.values()):,}[/] ({read}) in {summary['epochs']} epochs")
-    out.print("what sharing saved, while all three queries ran:")
+    out.print(f"what sharing saved, while all {len(summary['queries'])} queries ran:")
     shared = summary["savings"]
     for what, asked, run in (
         ("joins", shared["joins_asked"], shared["joins_run"]),
         ("indexes", shared["indexes_asked"], shared["indexes_run"]),
         ("stream scans", shared["scans_asked"], shared["scans_run"]),
+        ("folds", shared["folds_asked"], shared["folds_run"]),
     ):
         out.print(f"  {asked} {what} asked for, [bold]{run}[/] run  [dim]({asked - run} saved)[/]")

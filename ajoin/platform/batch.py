@@ -19,10 +19,11 @@ from ajoin.platform import catalog
 from ajoin.platform.catalog import Limits
 from ajoin.platform.mailbox import BatchItem, BatchRequest
 from ajoin.platform.tenancy import check_quota, tenant_of
-from ajoin.sql import admit
+from ajoin.sql import admit, at_window
 from optimizer.errors import AJoinError
 from runtime.api import Control, CreateQuery, QueryInfo, QueryState
 from runtime.engine.engine import Engine
+from runtime.plugins import vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def apply_batch(
             except AJoinError as full:
                 control = full
         checked.append(control)
-    outcomes = engine.apply(checked)
+    outcomes = [_explained(c, o) for c, o in zip(checked, engine.apply(checked), strict=True)]
     changes = tuple(c for event in engine.plan_events(before) for c in event.changes)
     applied = Applied(engine.plan.version, changes)
     now = clock()
@@ -100,9 +101,15 @@ def _current(engine: Engine, item: BatchItem, limits: Limits) -> Control | AJoin
     if all(now.get(name) == schema for name, schema in item.schemas.items()):
         return control
     try:
-        return replace(control, query=admit(control.query.sql, now, limits.query))
+        return replace(control, query=admit(control.query.sql, now, limits.query, vocabulary()))
     except AJoinError as refused:
         return refused
+
+
+def _explained(control: Control | AJoinError, outcome: QueryInfo | AJoinError | None) -> QueryInfo | AJoinError | None:
+    if isinstance(outcome, AJoinError) and isinstance(control, CreateQuery):
+        return at_window(outcome, control.query.sql)
+    return outcome
 
 
 def _timed(outcome: Outcome, item: BatchItem, latency_ms: int, latencies: Latencies) -> Outcome:

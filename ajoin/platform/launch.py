@@ -22,6 +22,7 @@ from ajoin.platform.platform import Pace, Platform, PlatformState, only
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
+from runtime import plugins
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
 from runtime.control.budgets import AT_ONCE, Pacing
@@ -36,6 +37,11 @@ BY_VALUE = {"spark.driver.memory": "4g"}
 """What tasks write passes through the driver; this is the most it may take."""
 
 
+def load_plugins(settings: Settings) -> None:
+    """Those of installed packages, and those that the settings name."""
+    plugins.load((*plugins.installed(), *settings.plugins))
+
+
 def wall_clock() -> int:
     """Milliseconds since the Unix epoch."""
     return time.time_ns() // 1_000_000
@@ -43,7 +49,9 @@ def wall_clock() -> int:
 
 @contextmanager
 def executor(settings: Settings) -> Iterator[Executor]:
-    """Where epochs run. Starting Spark takes some seconds."""
+    """Where epochs run. Starting Spark takes some seconds; plug-ins come first, because one may fail, and because the
+    workers are told which there are."""
+    load_plugins(settings)
     if settings.executor == "local":
         yield LocalExecutor()
         return
@@ -84,6 +92,7 @@ def open_engine(
 
     `remote_callers`: other machines may call. Then requests may name no path of this machine outside `allowed_roots`.
     """
+    load_plugins(settings)  # the state may need them
     own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
     if settings.fast_bytes and not settings.durable:
         raise InvalidRequest(

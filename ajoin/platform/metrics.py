@@ -58,6 +58,9 @@ def status_metrics(s: PlatformStatus) -> list[Metric]:
         GaugeMetricFamily("ajoin_streams", "Streams.", value=s.streams),
         GaugeMetricFamily("ajoin_queries", "Running queries.", value=s.queries),
         CounterMetricFamily("ajoin_rows_total", "Rows delivered, for all queries together.", value=s.rows),
+        CounterMetricFamily(
+            "ajoin_overflows_total", "Sums that did not fit BIGINT and were delivered as NULL.", value=s.overflows
+        ),
         GaugeMetricFamily("ajoin_buckets", "Buckets kept for open windows.", value=s.buckets),
         GaugeMetricFamily("ajoin_bucket_bytes", "Bytes of these buckets.", value=s.bucket_bytes),
         GaugeMetricFamily("ajoin_recovery_seconds", "Seconds the last start took.", value=s.recovery_seconds),

@@ -51,6 +51,7 @@ from runtime.api import (
 )
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.engine import Engine
+from runtime.plugins import vocabulary
 from runtime.results.schema import result_schema
 
 T = TypeVar("T")
@@ -251,7 +252,7 @@ class Platform:
                 f"query {id!r} was {state.lower()}", reason=f"QUERY_{state}", hint="only running queries have a plan"
             )
         if sql is not None:
-            candidate = admit(sql, self._engine.schemas(), self.limits.query)
+            candidate = admit(sql, self._engine.schemas(), self.limits.query, vocabulary())
         return self._engine.explain(id=id, candidate=candidate, format=format, shown=shown)
 
     def plan_events(self, after_version: int = 0) -> list[PlanEvent]:
@@ -318,7 +319,7 @@ class Platform:
             if id:
                 catalog.check_name("query id", id)
             budget = granted(wish, cap, scope.tenant)
-            query = admit(sql, schemas, self.limits.query)
+            query = admit(sql, schemas, self.limits.query, vocabulary())
             checks.check(sinks, result_schema(query).names)
         except AJoinError as refused:
             return BatchItem(refused)

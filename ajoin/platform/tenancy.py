@@ -145,6 +145,7 @@ class Scope:
             queries=sum(q.state == QueryState.RUNNING for q in mine),
             tuples=status.tuples,
             rows=sum(q.rows for q in mine),
+            overflows=sum(q.overflows for q in mine),
             buckets=0,
             bucket_bytes=0,
             epoch_seconds=0.0,

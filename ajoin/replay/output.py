@@ -18,8 +18,8 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from runtime.api import PlanEvent, QueryInfo, ResultBatch
-from runtime.results.count_rows import REVISION
 from runtime.results.factorized import expand
+from runtime.results.fold_rows import REVISION
 
 RESULTS, QUERIES, REPORT = "results.jsonl", "queries.json", "report.json"
 
@@ -69,8 +69,8 @@ def json_rows(rows: pa.RecordBatch | pa.Table, outputs: Sequence[str]) -> Iterat
     """Rows as {"window_start", "window_end", "revision", "row"}, in the values of JSON.
 
     `outputs` names the query's own columns, in its order. Selecting a window bound adds no second column to
-    `rows`, but it is part of the query's row like everything else that was selected. Only COUNT(*) queries
-    have revisions; a row of a join never changes.
+    `rows`, but it is part of the query's row like everything else that was selected. Bounds are positions in count
+    windows, and null without a window. Only queries that fold have revisions; a row of a join never changes.
     """
     columns = {name: _values(rows.column(i)) for i, name in enumerate(rows.schema.names)}
     chosen = [columns[name] for name in outputs]

@@ -33,12 +33,13 @@ from ajoin.replay.steps import (
     Restart,
     Step,
 )
-from ajoin.sql import admit
+from ajoin.sql import admit, at_window
 from optimizer.errors import AJoinError, InternalError, NotFound
 from optimizer.model.types import Column, StreamSchema
 from runtime.api import Control, CreateQuery, QueryInfo
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.engine import Engine
+from runtime.plugins import vocabulary
 
 PUSH = ConnectorSpec("push")
 DEFAULT_LIMITS = Limits()
@@ -145,13 +146,13 @@ class _Replay:
 
     def _create(self, create: CreateSql) -> None:
         catalog.check_name("query id", create.id)
-        query = admit(create.sql, self.engine.schemas(), self._limits.query)
+        query = admit(create.sql, self.engine.schemas(), self._limits.query, vocabulary())
         self._apply(CreateQuery(create.id, query))
 
     def _apply(self, control: Control) -> None:
         (outcome,) = self.engine.apply([control])
         if isinstance(outcome, AJoinError):
-            raise outcome
+            raise at_window(outcome, control.query.sql) if isinstance(control, CreateQuery) else outcome
         if isinstance(outcome, QueryInfo):
             self.queries[outcome.id] = outcome
 

@@ -144,6 +144,7 @@ class GetStatusResponse(_message.Message):
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     SINKS_FIELD_NUMBER: _builtins.int
     SINKS_BEHIND_FIELD_NUMBER: _builtins.int
+    OVERFLOWS_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -186,6 +187,8 @@ class GetStatusResponse(_message.Message):
     """Seconds the last epoch took to upload what it made to the durable tier."""
     sinks: _builtins.int
     """Number of sinks that get rows."""
+    overflows: _builtins.int
+    """Integer sums that did not fit a BIGINT and were delivered as NULL. Only of the caller's own queries."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds spent so far, by stage ("source", "join", "sink", ...)."""
@@ -230,10 +233,11 @@ class GetStatusResponse(_message.Message):
         upload_seconds: _builtins.float = ...,
         sinks: _builtins.int = ...,
         sinks_behind: _abc.Iterable[_queries_pb2.SinkStatus] | None = ...,
+        overflows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015

@@ -269,6 +269,7 @@ class Query(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
+    OVERFLOWS_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -278,11 +279,15 @@ class Query(_message.Message):
     state: Global___QueryState.ValueType
     """Running, suspended or deleted."""
     active_from_ms: _builtins.int
-    """Start of its first window; it delivers every window from here on completely. Absent: no bound."""
+    """Start of its first window; it delivers every window from here on completely. Where windows follow from tuples, or
+    there are none: it sees tuples from here on. Absent: no bound.
+    """
     active_until_ms: _builtins.int
-    """Once deleted: every window that ends here or before is complete. Absent: running, or it never had a watermark."""
+    """Once deleted: every window that is closed by this time is complete. Absent: running, or it never had a watermark."""
     watermark_ms: _builtins.int
-    """Every window that ends here or before is complete, except where `incomplete` says otherwise. Absent: no bound yet."""
+    """Every window that is closed by this time is complete, except where `incomplete` says otherwise. Absent: no bound
+    yet.
+    """
     rows: _builtins.int
     """Rows delivered so far."""
     plan_version: _builtins.int
@@ -305,9 +310,11 @@ class Query(_message.Message):
     """It made more rows than an epoch has room for, and so many epochs ago work of it was put off that is not done yet; its
     rows come later. 0: it keeps up.
     """
+    overflows: _builtins.int
+    """Sums of integers that did not fit BIGINT; they were delivered as NULL."""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the columns it delivers after window_start and window_end."""
+        """Names of the columns it delivers after window_start, window_end and, if it folds, revision."""
 
     @_builtins.property
     def sinks(self) -> _containers.RepeatedCompositeFieldContainer[_streams_pb2.Connector]:
@@ -354,10 +361,11 @@ class Query(_message.Message):
         budget: Global___Budget | None = ...,
         usage: Global___Usage | None = ...,
         incomplete: Global___Incomplete | None = ...,
+        overflows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "overflows", b"overflows", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class QueryServiceStub:
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.
@@ -76,7 +76,7 @@ class QueryServiceStub:
 
 
 class QueryServiceServicer:
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.
@@ -180,7 +180,7 @@ def add_QueryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QueryService:
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class QueryServiceStub:
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.
@@ -58,7 +58,7 @@ class QueryServiceStub:
 
 @_typing.type_check_only
 class QueryServiceAsyncStub(QueryServiceStub):
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.
@@ -85,7 +85,7 @@ class QueryServiceAsyncStub(QueryServiceStub):
     """Queries sorted by id, page by page."""
 
 class QueryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Queries: windowed joins that come and go while the streams flow.
+    """Queries: joins and aggregations that come and go while the streams flow.
 
     Requests that arrive close together become one query batch; a batch changes the shared plan once, between two epochs.
     A call returns when its batch has taken effect.

@@ -158,8 +158,8 @@ class ResultBatch(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
-    """One Arrow IPC stream with one record batch: window_start and window_end (timestamp in milliseconds), then the
-    query's outputs.
+    """One Arrow IPC stream with one record batch: window_start and window_end (timestamp in milliseconds; int64 for count
+    windows; null without a window), if the query aggregates revision (int32), then its outputs.
     """
     rows: _builtins.int
     """How many rows these are."""
@@ -194,7 +194,7 @@ class Progress(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     watermark_ms: _builtins.int
-    """Every window that ends here or before is complete and was sent, except where `incomplete` says otherwise. Absent:
+    """Every window that is closed by this time is complete and was sent, except where `incomplete` says otherwise. Absent:
     no bound yet.
     """
     epoch: _builtins.int

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StreamServiceStub:
-    """Streams: the named, typed inputs that queries join.
+    """Streams: the named, typed inputs of queries.
     """
 
     def __init__(self, channel):
@@ -73,7 +73,7 @@ class StreamServiceStub:
 
 
 class StreamServiceServicer:
-    """Streams: the named, typed inputs that queries join.
+    """Streams: the named, typed inputs of queries.
     """
 
     def CreateStream(self, request, context):
@@ -173,7 +173,7 @@ def add_StreamServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StreamService:
-    """Streams: the named, typed inputs that queries join.
+    """Streams: the named, typed inputs of queries.
     """
 
     @staticmethod

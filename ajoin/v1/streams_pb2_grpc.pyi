@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StreamServiceStub:
-    """Streams: the named, typed inputs that queries join."""
+    """Streams: the named, typed inputs of queries."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -52,7 +52,7 @@ class StreamServiceStub:
 
 @_typing.type_check_only
 class StreamServiceAsyncStub(StreamServiceStub):
-    """Streams: the named, typed inputs that queries join."""
+    """Streams: the named, typed inputs of queries."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateStream: _aio.UnaryUnaryMultiCallable[_streams_pb2.CreateStreamRequest, _streams_pb2.CreateStreamResponse]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class StreamServiceAsyncStub(StreamServiceStub):
     """The latest tuples of a stream that could not be used, newest last."""
 
 class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Streams: the named, typed inputs that queries join."""
+    """Streams: the named, typed inputs of queries."""
 
     @_abc_1.abstractmethod
     def CreateStream(
