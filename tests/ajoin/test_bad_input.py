@@ -124,9 +124,14 @@ CASES: list[tuple[str, Callable[[Client, Raw], Any], type[e.AJoinError], str]] =
     ("text against number", sql(f"SELECT V.vID {ON} WHERE V.geo = 1 {WINDOW}"), e.SqlError, "TYPE_MISMATCH"),
     ("join of text and number", sql(f"SELECT V.vID FROM V JOIN W ON V.geo = W.vID {WINDOW}"), e.SqlError, "TYPE_MISMATCH"),
     ("cross product", sql(f"SELECT V.vID FROM V, W {WINDOW}"), e.SqlError, "CROSS_PRODUCT"),
-    ("one stream", sql(f"SELECT V.vID FROM V {WINDOW}"), e.SqlError, "SOURCE_COUNT"),
+    ("nine streams", sql(f"SELECT V.vID {ON} {' '.join(f'JOIN V v{i} ON v{i}.vID = V.vID' for i in range(7))} {WINDOW}"), e.SqlError, "SOURCE_COUNT"),
+    ("a window in the past", sql("SELECT COUNT(*) FROM V WINDOW BETWEEN -2000 AND -1000"), e.SqlError, "WINDOW_IN_PAST"),
+    ("a session over a join", sql(f"SELECT COUNT(*) {ON} WINDOW SESSION (5 SECONDS)"), e.SqlError, "UNSUPPORTED_WINDOW"),
+    ("a column that is not grouped", sql(f"SELECT vID, COUNT(*) FROM V {WINDOW}"), e.SqlError, "NOT_GROUPED"),
+    ("a quantile beyond the last", sql(f"SELECT QUANTILE(vID, 1.5) FROM V {WINDOW}"), e.SqlError, "INVALID_LITERAL"),
     ("same output twice", sql(f"SELECT V.vID, W.vID {ON} {WINDOW}"), e.SqlError, "DUPLICATE_OUTPUT"),
-    ("aggregate", sql(f"SELECT COUNT(V.vID) AS n {ON} {WINDOW}"), e.SqlError, "UNSUPPORTED_AGGREGATION"),
+    ("an aggregate in WHERE", sql(f"SELECT COUNT(*) AS n {ON} WHERE COUNT(*) > 1 {WINDOW}"), e.SqlError, "MISPLACED_AGGREGATE"),
+    ("an aggregate in another", sql(f"SELECT SUM(COUNT(*)) AS n {ON} {WINDOW}"), e.SqlError, "MISPLACED_AGGREGATE"),
     ("outer join", sql(f"SELECT V.vID FROM V LEFT JOIN W ON V.vID = W.vID {WINDOW}"), e.SqlError, "UNSUPPORTED_JOIN"),
     ("a number too large", sql(f"SELECT V.vID {ON} WHERE V.vID = 99999999999999999999 {WINDOW}"), e.SqlError, "LITERAL_OUT_OF_RANGE"),
     # -- query ids
@@ -219,6 +224,13 @@ def test_sql_errors_name_the_place(beside):
         beside.world.client.create_query(f"SELECT V.vID,\n       V.geoo\n{ON}\n{WINDOW}")
     assert (refused.value.line, refused.value.reason) == (2, "UNKNOWN_COLUMN")
     assert "geoo" in refused.value.token and "geo" in refused.value.hint
+
+
+def test_a_window_in_the_past_is_pointed_at(beside):
+    with pytest.raises(e.SqlError) as refused:
+        beside.world.client.create_query("SELECT COUNT(*) AS n\nFROM V\nWINDOW BETWEEN -2000 AND -1000")
+    assert (refused.value.line, refused.value.column, refused.value.token) == (3, 8, "BETWEEN")
+    assert "let it begin after" in refused.value.hint
 
 
 @pytest.mark.parametrize(

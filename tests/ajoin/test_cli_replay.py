@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ajoin.cli import app
-from ajoin.demo.story import fold
+from ajoin.demo.data import QUERIES, STREAMS
+from ajoin.demo.story import wrap
+from ajoin.sql import parse_query
 
 LINES = [
     {"stream": "V", "schema": {"ts": "TIMESTAMP", "vID": "BIGINT"}, "time": "ts"},
@@ -103,18 +105,42 @@ def test_the_demo_tells_its_story_and_ends() -> None:
         "Q1": "DELETED",
         "Q2": "RUNNING",
         "Q3": "RUNNING",
+        "Q4": "RUNNING",
+        "Q5": "RUNNING",
     }
     assert all(q["rows"] > 0 for q in summary["queries"].values())
     assert summary["savings"]["joins_run"] < summary["savings"]["joins_asked"]
+    assert (summary["savings"]["folds_asked"], summary["savings"]["folds_run"]) == (2, 1)
     for words in ("create Q1", "create Q2", "create Q3", "delete Q1", "shared by 2", "next rows of Q2"):
+        assert words in done.stderr
+    for words in ("create Q4", "how Q5 runs", "Q4 and Q5 fold W by geo once", "next rows of Q5"):
         assert words in done.stderr
     assert max(map(len, done.stderr.splitlines())) <= 100
 
 
-def test_a_long_line_of_a_plan_folds_beside_its_branches() -> None:
+def test_the_aggregations_of_the_demo_differ_and_share_a_fold() -> None:
+    schemas = {s.name: s.schema for s in STREAMS}
+    fourth, fifth = (parse_query(q.sql, schemas) for q in QUERIES if q.folds)
+    assert fourth.groups == fifth.groups
+    assert fourth.window != fifth.window and fourth.selections != fifth.selections and fifth.having is not None
+    assert [q.folds for q in QUERIES] == [bool(parse_query(q.sql, schemas).groups) for q in QUERIES]
+
+
+def test_a_long_line_of_a_plan_goes_on_beside_its_branches() -> None:
     line = "│   ├── W  index usrID, vID  σ Q1: geo = 'GER'  [Q1 Q2 Q3 · bits 0-2]  shared by 3"
-    assert fold(line, 50) == [
+    assert wrap(line, 50) == [
         "│   ├── W  index usrID, vID  σ Q1: geo = 'GER'",
         "│   │       [Q1 Q2 Q3 · bits 0-2]  shared by 3",
     ]
-    assert fold(line, 200) == [line]
+    assert wrap(line, 200) == [line]
+
+
+def test_a_long_sentence_about_a_plan_goes_on_below_itself() -> None:
+    said = "Q4 and Q5 fold W by geo once: 60 slices a minute"
+    assert wrap(said, 32) == ["Q4 and Q5 fold W by geo once: 60", "    slices a minute"]
+    assert wrap(f"join order  {said}", 34) == [
+        "join order  Q4 and Q5 fold W by",
+        "            geo once: 60 slices a",
+        "            minute",
+    ]
+    assert wrap("", 34) == [""]

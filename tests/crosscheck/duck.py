@@ -13,6 +13,9 @@ its dialect differs, that text is adapted, and nowhere else:
   and constants go through `epoch_ms(TIMESTAMP '...')` and the macro `in_ms(INTERVAL '...')`.
 - Integers wrap around when they overflow; in DuckDB that is an error, and the expression is left out. (That they wrap
   is tested in tests/runtime/test_evaluate.py.)
+- Functions that never fail, or do what Flink does (docs/sql.md), go through macros: `our_sqrt`, `our_ln`, and
+  `our_extract` of milliseconds. NULL in CONCAT is `||`'s, GREATEST and LEAST of NULL are NULL, NULLIF compares NaN like
+  `=`, casts to integers cut off.
 - `WINDOW ...` and `EMIT ...` are left out: DuckDB is asked once per window, over the tuples of that window, and
   `window_start` and `window_end` are replaced by numbers. A count of 0 is no row.
 """
@@ -38,6 +41,12 @@ MACROS = (
         _UNORDERED.format(name=name, op=op, nan=name == "ne")
         for name, op in (("eq", "="), ("ne", "<>"), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
     ),
+    "CREATE MACRO our_sqrt(x) AS CASE WHEN x < 0 THEN 'nan'::DOUBLE ELSE sqrt(x::DOUBLE) END",
+    "CREATE MACRO our_ln(x) AS CASE WHEN x < 0 THEN 'nan'::DOUBLE WHEN x = 0 THEN '-inf'::DOUBLE "
+    "ELSE ln(x::DOUBLE) END",
+    "CREATE MACRO our_extract(unit, t) AS CASE unit WHEN 'DOW' THEN date_part('dow', epoch_ms(t)) + 1 "
+    "WHEN 'MILLISECOND' THEN date_part('millisecond', epoch_ms(t)) % 1000 "
+    "WHEN 'EPOCH' THEN CAST(floor(t / 1000) AS BIGINT) ELSE date_part(unit, epoch_ms(t)) END",
     "CREATE MACRO in_ms(i) AS CAST(date_part('epoch', i) * 1000 AS BIGINT)",
 )
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 from optimizer.model.types import ColumnType as T
-from tests.crosscheck.texts import AND, NUMBERS, Expressions, Text, same
+from tests.crosscheck.texts import Expressions
+from tests.crosscheck.written import AND, NUMBERS, Text, same
 
 STREAMS: Mapping[str, Mapping[str, T]] = {
     "A": {"k": T.BIGINT, "i": T.INT, "d": T.DOUBLE, "s": T.STRING, "b": T.BOOLEAN, "u": T.TIMESTAMP, "ts": T.TIMESTAMP},
@@ -35,12 +36,12 @@ class Query:
     counts: bool
 
 
-class _Draw:
+class Draw:
     """One query in the making: its sources, and all columns as they may be written."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, ways: int | None = None) -> None:
         self.rng = rng
-        streams = [rng.choice(list(STREAMS)) for _ in range(rng.choice((2, 2, 3, 3, 4)))]
+        streams = [rng.choice(list(STREAMS)) for _ in range(ways or rng.choice((2, 2, 3, 3, 4)))]
         self.sources = dict(zip("xyzw", streams, strict=False))
         names = [c for stream in streams for c in STREAMS[stream]]
         self.columns = {
@@ -72,16 +73,16 @@ class _Draw:
             if rng.random() < 0.25:
                 keys.append(self._equality(aliases[rng.randrange(i)], alias))
             if commas:
-                parts.append(_around(", ", source, ""))
+                parts.append(around(", ", source, ""))
                 where += keys
             elif i == 1 and {self.sources[other], self.sources[alias]} <= {"A", "B"} and rng.random() < 0.3:
-                parts.append(_around(" JOIN ", source, " USING (k)"))
+                parts.append(around(" JOIN ", source, " USING (k)"))
             else:
-                parts.append(_around(" JOIN ", _joined(" ON ", [source, _joined(" AND ", keys)]), ""))
+                parts.append(around(" JOIN ", joined(" ON ", [source, joined(" AND ", keys)]), ""))
         where += self._conditions()
         rng.shuffle(where)
-        text = _joined("", parts)
-        return text if not where else _joined(" WHERE ", [text, _joined(" AND ", where)])
+        text = joined("", parts)
+        return text if not where else joined(" WHERE ", [text, joined(" AND ", where)])
 
     def _source(self, alias: str) -> Text:
         stream = self.sources[alias]
@@ -114,7 +115,7 @@ class _Draw:
         if self.rng.random() < 0.3:
             return condition
         column = self.rng.choice(list(self.every()))
-        return _around("(", condition, f" OR {column} IS NOT NULL)")
+        return around("(", condition, f" OR {column} IS NOT NULL)")
 
     def every(self) -> dict[str, T]:
         return {c: t for own in self.columns.values() for c, t in own.items()}
@@ -134,13 +135,13 @@ class _Draw:
             names += [f"{alias}.{c}" for c in STREAMS[self.sources[alias]]]
         draw = Expressions(rng, self.every() | {"window_start": T.TIMESTAMP, "window_end": T.TIMESTAMP})
         for i in range(rng.randint(1, 4)):
-            items.append(_around("", draw.any(2), f" AS y{i}"))
+            items.append(around("", draw.any(2), f" AS y{i}"))
             names.append(f"y{i}")
-        return _joined(", ", items), names
+        return joined(", ", items), names
 
 
 def make_query(rng: Random) -> Query:
-    draw = _Draw(rng)
+    draw = Draw(rng)
     clauses = draw.clauses()
     size = TICK * rng.randint(2, 15)
     advance = rng.choice((size, size, TICK * rng.randint(2, 18)))
@@ -158,9 +159,9 @@ def make_query(rng: Random) -> Query:
     )
 
 
-def _joined(by: str, texts: list[Text]) -> Text:
+def joined(by: str, texts: list[Text]) -> Text:
     return Text(by.join(t.ours for t in texts), by.join(t.theirs for t in texts), T.BOOLEAN)
 
 
-def _around(before: str, text: Text, after: str) -> Text:
+def around(before: str, text: Text, after: str) -> Text:
     return Text(f"{before}{text.ours}{after}", f"{before}{text.theirs}{after}", text.type)

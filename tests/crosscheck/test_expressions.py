@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from random import Random
 
 import duckdb
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ajoin.sql import parse_query
+from optimizer.model.functions import FUNCTIONS
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from optimizer.model.types import ColumnType as T
 from runtime.columns.column import ColumnData, from_arrow
@@ -85,3 +87,9 @@ def test_both_compute_the_same_values(seed):
         wrong = [(r, a, b) for r, a, b in zip(rows, ours(text.ours, rows), theirs, strict=True) if not equal(a, b)]
         assert not wrong, f"{text.ours}\nDuckDB: {text.theirs}\n(row, ours, theirs): {wrong[:2]}"
     assert overflows < EXPRESSIONS // 20
+
+
+def test_every_function_is_drawn():
+    draw = Expressions(Random(0), COLUMNS, frozenset(AT_THE_EDGE))
+    drawn = " ".join(draw.any(3).ours for _ in range(4_000))
+    assert not [name for name in (*FUNCTIONS, "CAST", "CASE") if not re.search(rf"\b{name}\b", drawn)]

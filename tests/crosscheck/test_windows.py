@@ -30,11 +30,11 @@ VALUES = {
 }
 
 
-def random_tuples(rng, columns):
+def random_tuples(rng, columns, values=VALUES):
     def value(name, type):
         if name == "ts":
             return TICK * rng.randint(-TICKS // 2, TICKS // 2) - rng.choice((0, 0, 1))
-        return None if rng.random() < 0.08 else rng.choice(VALUES[type])
+        return None if rng.random() < 0.08 else rng.choice(values[type])
 
     return [{c: value(c, t) for c, t in columns.items()} for _ in range(TUPLES)]
 

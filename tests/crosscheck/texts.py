@@ -8,45 +8,32 @@ table, or about the order of `a - b - c`, read two different expressions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 
 from optimizer.model.types import ColumnType as T
-
-OR, AND, NOT, IS, COMPARE, TEST, SUM, PRODUCT, SIGN, ATOM = range(10)
-"""How strongly an expression's outermost operator binds; `TEST` is BETWEEN, IN and LIKE."""
+from tests.crosscheck import functions
+from tests.crosscheck.written import (
+    AND,
+    COMPARE,
+    IS,
+    NOT,
+    NULL,
+    NUMBERS,
+    OR,
+    PRODUCT,
+    SIGN,
+    SUM,
+    TEST,
+    Text,
+    same,
+)
 
 COMPARISONS = {"=": "eq", "<>": "ne", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-NUMBERS = (T.INT, T.BIGINT, T.DOUBLE)
 TEXTS = ("", "a", "ab", "b", "B", "a%", "a_b", "it's", "é", "\U0001f600", "ä\n")
 PATTERNS = ("%", "a%", "%b", "_", "__", "%é%", "", "a_b", "%_%", "it''s", "A%")
 ESCAPED = ("a!%", "!%%", "a!_b", "%!!%")
 TIMES = ("1970-01-01", "1970-01-01 00:00:00.010", "1969-12-31 23:59:59", "1970-01-01 00:01", "2024-01-31 23:59:59.999")
 INTERVALS = ("'10' SECOND", "'1 minute'", "'5' MILLISECONDS", "'3 seconds'", "'2' HOURS")
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """`ours` for the platform, `theirs` for DuckDB. The type of NULL is whatever stands beside it."""
-
-    ours: str
-    theirs: str
-    type: T
-    level: int = ATOM
-
-    def within(self, level: int) -> Text:
-        """As an operand that must bind at least as strongly as `level`."""
-        return self if self.level >= level else self.bracketed()
-
-    def bracketed(self) -> Text:
-        return Text(f"({self.ours})", f"({self.theirs})", self.type)
-
-
-def same(text: str, type: T, level: int = ATOM) -> Text:
-    return Text(text, text, type, level)
-
-
-NULL = "NULL"
 
 
 class Expressions:
@@ -72,15 +59,17 @@ class Expressions:
             return self.condition(depth)
         if type is T.TIMESTAMP:
             return self.moment(depth)
+        if type is T.STRING and depth > 0 and self.rng.random() < 0.5:
+            return functions.text(self, depth)
         if type is T.STRING:
-            return self._column(type) if self.rng.random() < 0.6 else self._constant(type)
-        return self._simple_number(type) if depth == 0 else self.number(depth, type)
+            return self._column(type) if self.rng.random() < 0.6 else self.constant(type)
+        return self.simple(type) if depth == 0 else self.number(depth, type)
 
     def _column(self, type: T, edges: bool = False) -> Text:
         names = [c for c, t in self.columns.items() if t is type and (edges or c not in self.edges)]
-        return same(self.rng.choice(names), type) if names else self._constant(type)
+        return same(self.rng.choice(names), type) if names else self.constant(type)
 
-    def _constant(self, type: T) -> Text:
+    def constant(self, type: T) -> Text:
         rng = self.rng
         match type:
             case T.INT:
@@ -104,7 +93,9 @@ class Expressions:
         """An arithmetic expression; of exactly this type, or of any number type."""
         rng = self.rng
         if depth == 0 or rng.random() < 0.25:
-            return self._simple_number(type or rng.choice(NUMBERS))
+            return self.simple(type or rng.choice(NUMBERS))
+        if rng.random() < 0.3:
+            return functions.number(self, type or rng.choice(NUMBERS), depth)
         if rng.random() < 0.15:
             inner = self.number(depth - 1, type).within(SIGN)
             return Text(f"- {inner.ours}", f"- {inner.theirs}", inner.type, SIGN)
@@ -118,8 +109,8 @@ class Expressions:
             right = same(NULL, left.type)
         return self._arithmetic(rng.choice("+-*/%"), left, right)
 
-    def _simple_number(self, type: T) -> Text:
-        return self._column(type) if self.rng.random() < 0.65 else self._constant(type)
+    def simple(self, type: T) -> Text:
+        return self._column(type) if self.rng.random() < 0.65 else self.constant(type)
 
     def _between_times(self, depth: int) -> Text:
         a, b = self.moment(depth - 1), self.moment(depth - 1)
@@ -129,7 +120,9 @@ class Expressions:
         """A TIMESTAMP, perhaps moved by milliseconds."""
         rng = self.rng
         if depth == 0 or rng.random() < 0.5:
-            return self._column(T.TIMESTAMP) if rng.random() < 0.7 else self._constant(T.TIMESTAMP)
+            return self._column(T.TIMESTAMP) if rng.random() < 0.7 else self.constant(T.TIMESTAMP)
+        if rng.random() < 0.3:
+            return functions.moment(self, depth)
         at = self.moment(depth - 1)
         by = same(str(rng.randint(0, 20_000)), T.BIGINT)
         if rng.random() < 0.5:
@@ -162,6 +155,8 @@ class Expressions:
             inner = self.condition(depth - 1).within(IS)
             test = f"IS {rng.choice(('', 'NOT '))}{rng.choice(('TRUE', 'FALSE', 'NULL'))}"
             return Text(f"{inner.ours} {test}", f"{inner.theirs} {test}", T.BOOLEAN, IS)
+        if depth > 0 and rng.random() < 0.15:
+            return functions.condition(self, depth)
         kind = rng.randrange(12)
         if kind < 5:
             return self._comparison(depth)
@@ -225,7 +220,7 @@ class Expressions:
             kinds: tuple[T, ...] = NUMBERS
         else:
             operand, kinds = self.value(type, min(depth, 1)), (type,)
-        values = [self._constant(rng.choice(kinds)) for _ in range(rng.randint(1, 4))]
+        values = [self.constant(rng.choice(kinds)) for _ in range(rng.randint(1, 4))]
         if rng.random() < 0.2:
             values[rng.randrange(len(values))] = same(NULL, type)
         operand = operand.within(SUM)

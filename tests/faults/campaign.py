@@ -41,7 +41,7 @@ from tests.lives.executors import Rotting, Stubborn
 from tests.oracle import run_oracle
 
 Line = dict[str, Any]
-KINDS = {"tiny": 10, "deep": 3, "medium": 2}
+KINDS = {"tiny": 8, "folding": 5, "deep": 3, "medium": 2}
 """Profiles and how often each is drawn."""
 
 

@@ -1,8 +1,9 @@
 """One fixed story that comes along every crash point: all kinds of queries, changes, late tuples, sinks, retention.
 
-Three streams and a fourth that is deleted and declared anew under the same name; a pair, a chain, a COUNT(*) and a
-factorized query; creation and deletion, forced orders and groups, scaling and splitting, re-optimisation, explicit
-watermarks, tuples that are too late. Results are kept for two epochs only, and a snapshot is due every few records.
+Three streams and a fourth that is deleted and declared anew under the same name; a pair, a chain, a COUNT(*), a
+factorized query, aggregates over one stream and over a join, and sessions; creation and deletion, forced orders and
+groups, scaling and splitting, re-optimisation, explicit watermarks, tuples that are too late. Results are kept for two
+epochs only, and a snapshot is due every few records.
 """
 
 from __future__ import annotations
@@ -33,11 +34,24 @@ PAIR = f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k {TWO}"
 CHAIN = f"SELECT A.n AS a, B.n AS b, C.n AS c FROM A JOIN B ON A.k = B.k JOIN C ON B.j = C.j WHERE A.n > 2 {HOP}"
 COUNT = f"SELECT COUNT(*) AS many FROM A JOIN B ON A.k = B.k {TWO}"
 FACTORIZED = f"SELECT A.n AS a, C.n AS c FROM A JOIN C ON A.j = C.j {TWO} EMIT FACTORIZED"
+SUMS = f"SELECT A.k, COUNT(*) AS many, SUM(A.n) AS total FROM A GROUP BY A.k {HOP}"
+SESSION = "SELECT C.k, COUNT(*) AS many, MAX(C.n) AS most FROM C GROUP BY C.k WINDOW SESSION (1 SECOND)"
+GROUPED = f"SELECT B.j, SUM(A.n) AS total FROM A JOIN B ON A.k = B.k GROUP BY B.j HAVING COUNT(*) > 1 {TWO}"
 LATER = f"SELECT A.n AS a, B.n AS b FROM A JOIN B ON A.k = B.k WHERE B.j = 1 {HOP}"
 CHANGES: dict[int, list[Line]] = {
-    0: [{"create": "pair", "sql": PAIR}, {"create": "chain", "sql": CHAIN}, {"create": "count", "sql": COUNT}],
+    0: [
+        {"create": "pair", "sql": PAIR},
+        {"create": "chain", "sql": CHAIN},
+        {"create": "count", "sql": COUNT},
+        {"create": "sums", "sql": SUMS},
+        {"create": "session", "sql": SESSION},
+    ],
+    1: [{"create": "grouped", "sql": GROUPED}],
     2: [{"force": {"query": "chain", "order": ["A", ["B", "C"]]}}, {"create": "later", "sql": LATER}],
-    3: [{"force": {"groups": {"pair": 0, "chain": 1, "count": 0, "later": 0}}}, {"scale": {"partitions": 3}}],
+    3: [
+        {"force": {"groups": {"pair": 0, "chain": 1, "count": 0, "later": 0, "sums": 1, "session": 0, "grouped": 1}}},
+        {"scale": {"partitions": 3}},
+    ],
     4: [{"delete": "pair"}, {"create": "factorized", "sql": FACTORIZED}, {"optimize": "full"}],
     5: [
         {"force": {"query": "chain", "order": [["A", "B"], "C"]}},

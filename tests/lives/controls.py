@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from tests.lives.draw import chance, pick, subset
 from tests.lives.profile import Profile
 from tests.lives.queries import Query, forced_order
-from tests.lives.streams import Stream
+from tests.lives.streams import POISON, Event, Stream
 
 Line = dict[str, Any]
 
@@ -23,10 +23,9 @@ def operations(rng: Random, profile: Profile, running: Mapping[str, Query], plat
     lines: list[Line] = []
     if profile.one_group and running:
         lines.append({"force": {"groups": dict.fromkeys(running, 0)}})
-    if running and chance(rng, profile.forced):
-        lines += [
-            {"force": {"query": id, "order": forced_order(rng, running[id])}} for id in subset(rng, list(running), 0.5)
-        ]
+    joins = [id for id, query in running.items() if len(query.sources) > 1]
+    if joins and chance(rng, profile.forced):
+        lines += [{"force": {"query": id, "order": forced_order(rng, running[id])}} for id in subset(rng, joins, 0.5)]
     if running and not profile.one_group and chance(rng, profile.forced):
         groups = {id: rng.randrange(3) for id in subset(rng, list(running), 0.6)}
         lines += [{"force": {"groups": groups}}] if groups else []
@@ -45,7 +44,7 @@ def operations(rng: Random, profile: Profile, running: Mapping[str, Query], plat
     return lines
 
 
-def refused(rng: Random, streams: Mapping[str, Stream], running: Mapping[str, Query]) -> Line:
+def refused(rng: Random, profile: Profile, streams: Mapping[str, Stream], running: Mapping[str, Query]) -> Line:
     """A line that must be refused, and must leave no trace."""
     name = pick(rng, sorted(streams))
     window = "WINDOW TUMBLING (SIZE 10 MILLISECONDS)"
@@ -57,10 +56,33 @@ def refused(rng: Random, streams: Mapping[str, Stream], running: Mapping[str, Qu
         {"create": "wrong", "sql": f"SELECT * FROM Nowhere a JOIN {name} b ON a.k = b.k {window}"},
         streams[name].line,
     ]
+    if profile.folded:
+        both = f"FROM {name} a JOIN {name} b ON a.k = b.k"
+        wrong = (
+            f"SELECT COUNT(*) AS n FROM {name}",
+            f"SELECT * FROM {name} WINDOW SESSION (5 MILLISECONDS)",
+            f"SELECT k, COUNT(*) AS n FROM {name} {window}",
+            f"SELECT k FROM {name} WHERE SUM(k) > 1 GROUP BY k {window}",
+            f"SELECT COUNT(*) AS n {both} WINDOW COUNT (SIZE 2)",
+            f"SELECT FIRST(a.k) AS x {both} {window}",
+        )
+        mistakes += [{"create": "wrong", "sql": sql} for sql in wrong]
     if running:
         id = pick(rng, sorted(running))
         mistakes.append({"create": id, "sql": running[id].sql})
     return {**pick(rng, mistakes), "expect_error": True}
+
+
+def perhaps_too_late(rng: Random, streams: Mapping[str, Stream], past: Sequence[Event], id: str) -> Line | None:
+    """A query whose only window begins about when it is created; whether it may, depends on what was accepted."""
+    name = pick(rng, sorted(streams))
+    times = [e.row.get(streams[name].time) for e in past if e.stream == name]
+    seen = sorted(t for t in times if type(t) is int and t < POISON)
+    if not seen:
+        return None
+    start = pick(rng, seen[-3:]) + rng.randint(0, 1)
+    sql = f"SELECT COUNT(*) AS n FROM {name} WINDOW BETWEEN {start} AND {start + rng.randint(5, 50)}"
+    return {"create": id, "sql": sql, "expect_error": True}
 
 
 def _shuffle_keeping_splits_valid(rng: Random, lines: list[Line]) -> None:

@@ -38,7 +38,8 @@ class Stubborn(LocalExecutor):
 
 
 class Rotting:
-    """Before some of the stages, a bucket file is changed, cut or removed; another executor runs the stages.
+    """Before some of the stages, a bucket file is changed, cut or removed; another executor runs the stages. Partial
+    buckets that were carried are spared: they cannot be made again (runtime.engine.refold).
 
     At most three times in one epoch: together with what is left of earlier epochs less often than it is repaired.
     """
@@ -56,7 +57,7 @@ class Rotting:
         self._wait -= 1
         epoch = name.partition(":")[0]
         quiet = self._wait > 0 or [d.partition(":")[0] for d in self.damaged].count(epoch) == 3
-        files = [] if quiet else sorted(self._buckets.glob("b*.bucket"))
+        files = [] if quiet else _repairable(self._buckets)
         if files and ":" in name:
             self._wait = self._rng.randrange(4, 15)
             path = self._rng.choice(files)
@@ -68,6 +69,23 @@ class Rotting:
 
     def stop(self) -> None:
         self._executor.stop()
+
+
+class Ravaging(Rotting):
+    """Before the first stage of every epoch, more than half of the bucket files are gone."""
+
+    def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        epoch = name.partition(":")[0]
+        if ":" in name and epoch not in self.damaged:
+            self.damaged.append(epoch)
+            for path in _repairable(self._buckets):
+                if self._rng.random() < 0.6:
+                    path.unlink()
+        return self._executor.run(name, stage, shared, tasks)
+
+
+def _repairable(buckets: Path) -> list[Path]:
+    return [p for p in sorted(buckets.glob("[be]*.bucket")) if "-close-" not in p.name]
 
 
 def damage(path: Path, rng: Random) -> str:

@@ -1,7 +1,7 @@
 """A random life of the platform: streams, tuples, and all that users and operators do meanwhile.
 
 Tuples are drawn first, then queries that fit them, then the story is told epoch by epoch. Nothing in a life
-is refused except lines that carry `expect_error`. An id is never used twice. Within an epoch the control
+is refused except lines that carry `expect_error`, which may be. An id is never used twice. Within an epoch the control
 lines keep their order but stand anywhere between the tuples, because that must not matter.
 """
 
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.lives.controls import operations, refused
+from tests.lives.controls import operations, perhaps_too_late, refused
 from tests.lives.draw import chance, pick
+from tests.lives.folding import make_folding
 from tests.lives.profile import PROFILES, Profile
 from tests.lives.queries import Query, make_query
 from tests.lives.streams import NAMES, Event, Stream, World, make_event, make_stream, make_world
@@ -27,7 +28,7 @@ def make_life(rng: Random, profile: Profile | str = "tiny") -> list[Line]:
         profile = PROFILES[profile]
     epochs = rng.randint(*profile.epochs)
     world = make_world(rng, profile, epochs)
-    streams = [make_stream(rng, world, name, epochs) for name in NAMES[: rng.randint(*profile.streams)]]
+    streams = [make_stream(rng, profile, world, name, epochs) for name in NAMES[: rng.randint(*profile.streams)]]
     births = [0, 0, *(rng.randrange(epochs) if chance(rng, 0.15) else 0 for _ in streams[2:])]
     events = _events(rng, profile, world, streams, births, epochs)
     queries = _queries(rng, profile, world, streams, births, events, epochs)
@@ -86,7 +87,11 @@ def _queries(
             deleted = created
         alive = {s.name: s for s, birth in zip(streams, births, strict=True) if birth <= created}
         allowed = min(profile.rows_per_query, left)
-        query = make_query(rng, profile, world, alive, by_stream, allowed, rest=1 - created / epochs)
+        rest = 1 - created / epochs
+        if profile.folded and chance(rng, profile.folded):
+            query = make_folding(rng, profile, world, alive, by_stream, allowed, created, rest)
+        else:
+            query = make_query(rng, profile, world, alive, by_stream, allowed, rest)
         if query is not None:
             left -= query.rows
             planned.append(_Planned(f"q{i + 1}", query, created, deleted))
@@ -114,7 +119,11 @@ def _tell(
         controls = _changes(rng, queries, epoch, running)
         controls += operations(rng, profile, running.queries, running)
         if chance(rng, profile.refused):
-            controls.append(refused(rng, known, running.queries))
+            controls.append(refused(rng, profile, known, running.queries))
+        if profile.folded and chance(rng, 0.15):
+            past = [e for e in events if e.epoch < epoch]
+            line = perhaps_too_late(rng, known, past, f"perhaps{epoch}")
+            controls += [line] if line else []
         if epoch == epochs:
             # Whatever still happens after the last tuple, happens without a closing line.
             return life + controls

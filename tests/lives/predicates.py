@@ -28,6 +28,8 @@ def selection(rng: Random, world: World, columns: Columns, depth: int = 0) -> st
         return f"({left} {kind} {selection(rng, world, columns, depth + 1)})"
     column = pick(rng, list(columns))
     type_ = columns[column]
+    if chance(rng, 0.2):
+        return _function(rng, world, column, type_)
     if chance(rng, 0.1):
         return f"{column} IS {pick(rng, ('NOT NULL', 'NULL'))}"
     match type_:
@@ -83,10 +85,53 @@ def output(rng: Random, left: Columns, right: Columns) -> str:
         if "DOUBLE" not in (left[a], right[b]):
             options += [f"{a} / {b}", f"{a} % {b}", f"{a} * 4611686018427387905"]
     if left[a] == "STRING":
-        options += [f"{a} LIKE 'a%'", f"{a} IN ('a', NULL)"]
+        options += [f"{a} LIKE 'a%'", f"{a} IN ('a', NULL)", f"UPPER({a})", f"COALESCE({a}, '?') || '-'"]
+        options += [f"SUBSTRING({a}, 2)", f"LENGTH(REPLACE({a}, 'a', 'xyz'))", f"CAST({a} AS INT)"]
+        if right[b] == "STRING":
+            options += [f"{a} || {b}", f"GREATEST({a}, {b})", f"CASE WHEN {a} < {b} THEN {a} ELSE LOWER({b}) END"]
+    if left[a] in NUMBERS:
+        options += [f"ABS({a})", f"ROUND({a}, -1)", f"CAST({a} AS STRING)", f"COALESCE({a}, 0)"]
+        options += [f"CASE {a} WHEN 1 THEN 'one' WHEN 2 THEN NULL ELSE 'many' END"]
     if left[a] == "TIMESTAMP":
-        options += [f"{a} + 5", f"{a} - window_start"]
+        options += [f"{a} + 5", f"{a} - window_start", f"DATE_TRUNC('second', {a})", f"EXTRACT(MILLISECOND FROM {a})"]
     return options[-1 - rng.randrange(len(options))]
+
+
+def _function(rng: Random, world: World, column: str, type_: str) -> str:
+    """A condition on what a function makes of the column."""
+    value = _constant(rng, world, type_)
+    match type_:
+        case "STRING":
+            options = [
+                f"LENGTH({column}) {pick(rng, ('<>', '<=', '>='))} {pick(rng, (0, 1, 2))}",
+                f"UPPER({column}) >= 'A'",
+                f"CONCAT({column}, 'b') LIKE '%b'",
+                f"COALESCE({column}, 'a') = TRIM({column})",
+                f"REGEXP_LIKE({column}, '{pick(rng, ('a', '^[a-z]+$', '.'))}')",
+                f"STARTS_WITH({column}, {quoted(pick(rng, TEXTS))})",
+                f"REPLACE({column}, 'a', 'bb') <> SUBSTRING({column}, 1, 2)",
+                f"CASE {column} WHEN 'a' THEN FALSE ELSE TRUE END",
+            ]
+        case "BOOLEAN":
+            options = [f"COALESCE({column}, TRUE)", f"CAST({column} AS INT) <> 1", f"NULLIF({column}, FALSE) IS NULL"]
+        case "TIMESTAMP":
+            options = [
+                f"EXTRACT(MILLISECOND FROM {column}) % 3 <> 1",
+                f"DATE_TRUNC('{pick(rng, ('second', 'minute', 'day'))}', {column}) <= {column}",
+                f"CAST({column} AS BIGINT) % 2 = 0",
+            ]
+        case _:
+            options = [
+                f"ABS({column}) {pick(rng, ('<>', '<=', '>='))} {value}",
+                f"ROUND({column}, -1) <> {value}",
+                f"COALESCE({column}, 1) >= {value}",
+                f"GREATEST({column}, {value}) = {column}",
+                f"MOD(CAST({column} AS INT), 3) <> 1",
+                f"CASE WHEN {column} > {value} THEN {column} ELSE 0 END >= 0",
+                f"(SQRT({column}) < 3 OR LN({column}) < 0)",
+                f"LENGTH(CAST({column} AS STRING)) < 3",
+            ]
+    return pick(rng, options)
 
 
 def _time(rng: Random, world: World, column: str, columns: Columns) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,24 @@ class Profile:
     """Chance, per query, to be a COUNT(*)."""
     factorized: float = 0.2
     """Chance, per other query, to be EMIT FACTORIZED."""
+    folded: float = 0.0
+    """Chance, per query, to be one of folding.py: aggregates, windows of all kinds, one stream."""
+    by_data: float = 1.0
+    """Weight of sessions, count and punctuated windows among them."""
+    alike: float = 0.0
+    """Chance, per aggregate, to be grouped as most others are, so that folds have many users."""
     one_group: bool = False
     """All queries are forced into one group, so that its query sets need more than one word."""
     early: float = 0.65
     """Chance, per query, to be there from the first epoch."""
     deleted: float = 0.25
     """Chance, per query, to be deleted some day."""
+    delay: tuple[int, int, int] = (3, 3, 3)
+    """Weights of streams whose watermarks follow at once, soon, and an epoch later."""
+    lateness: tuple[int, int, int] = (4, 2, 1)
+    """Weights of streams that accept nothing late, a little, and all of the last two epochs."""
+    jitter: tuple[int, int, int] = (2, 4, 3)
+    """Weights of lives in which tuples come in order, nearly so, and an epoch too late or too early."""
     forced: float = 0.35
     scaled: float = 0.25
     optimized: float = 0.15
@@ -89,4 +101,23 @@ DEEP = Profile(
     early=0.9,
     deleted=0.15,
 )
-PROFILES = {p.name: p for p in (TINY, MEDIUM, WIDE, DEEP)}
+FOLDING = Profile(
+    name="folding",
+    streams=(2, 3),
+    events=(60, 110),
+    epochs=(4, 8),
+    queries=(4, 7),
+    ways=((2, 6), (3, 2)),
+    keys=(2, 4),
+    rows_per_query=1_500,
+    folded=0.9,
+    delay=(6, 2, 1),
+    lateness=(1, 1, 5),
+    jitter=(1, 3, 6),
+    watermarked=0.2,
+)
+ALIGNED = replace(FOLDING, name="aligned", by_data=0.0)
+CROWDED = replace(
+    FOLDING, name="crowded", streams=(2, 2), events=(50, 80), epochs=(3, 5), queries=(9, 14), alike=0.9, selective=0.45
+)
+PROFILES = {p.name: p for p in (TINY, MEDIUM, WIDE, DEEP, FOLDING, ALIGNED, CROWDED)}

@@ -47,12 +47,12 @@ def make_query(
     times = {s.name: s.time for s in streams.values()}
     ways = weighted(rng, profile.ways)
     for attempt in range(6):
-        sources = _sources(rng, list(streams), ways)
-        edges = _edges(rng, streams, sources, composite=0.2 + 0.15 * attempt)
-        size, advance = _window(rng, world, rest / (1 + attempt))
+        sources = joined_sources(rng, list(streams), ways)
+        edges = join_edges(rng, streams, sources, composite=0.2 + 0.15 * attempt)
+        size, advance = periodic_window(rng, world, rest / (1 + attempt))
         bound = rows_at_most(sources, edges, size, advance, events, times)
         if bound <= rows:
-            sql = _sql(rng, profile, world, streams, sources, edges, _window_clause(size, advance))
+            sql = _sql(rng, profile, world, streams, sources, edges, window_clause(size, advance))
             return Query(sql, sources, tuple(edges), bound)
         if attempt > 2:
             ways = max(2, profile.ways[0][0], ways - 1)
@@ -73,7 +73,7 @@ def _linked(query: Query, left: frozenset[str], right: frozenset[str]) -> bool:
     return any((a in left and b in right) or (a in right and b in left) for a, _, b, _ in query.edges)
 
 
-def _sources(rng: Random, streams: list[str], ways: int) -> dict[str, str]:
+def joined_sources(rng: Random, streams: list[str], ways: int) -> dict[str, str]:
     """Aliases in a connected order. Mostly different streams; a stream used twice needs two aliases."""
     chosen: list[str] = []
     for _ in range(ways):
@@ -83,7 +83,7 @@ def _sources(rng: Random, streams: list[str], ways: int) -> dict[str, str]:
     return {stream if bare and chosen.count(stream) == 1 else "abcdefgh"[i]: stream for i, stream in enumerate(chosen)}
 
 
-def _edges(rng: Random, streams: Mapping[str, Stream], sources: Mapping[str, str], composite: float) -> list[Edge]:
+def join_edges(rng: Random, streams: Mapping[str, Stream], sources: Mapping[str, str], composite: float) -> list[Edge]:
     aliases = list(sources)
     shape = weighted(rng, (("chain", 4), ("star", 2), ("any", 3)))
     edges: list[Edge] = []
@@ -120,7 +120,7 @@ def _joinable(left: Stream, right: Stream, flags: bool) -> list[tuple[str, str]]
     return same * 2 + other
 
 
-def _window(rng: Random, world: World, rest: float) -> tuple[int, int]:
+def periodic_window(rng: Random, world: World, rest: float) -> tuple[int, int]:
     """(size, advance) in milliseconds: size comparable to the time there is, advance below, at or above."""
     most = max(4, int(world.span * rest * 0.7))
     size = rng.randint(max(2, most // 4), most)
@@ -136,11 +136,12 @@ def _window(rng: Random, world: World, rest: float) -> tuple[int, int]:
     return size * world.tick, advance * world.tick
 
 
-def _window_clause(size: int, advance: int) -> str:
-    def length(ms: int) -> str:
-        scale, unit = [u for u in UNITS if ms % u[0] == 0][-1]
-        return f"{ms // scale} {unit}"
+def length(ms: int) -> str:
+    scale, unit = [u for u in UNITS if ms % u[0] == 0][-1]
+    return f"{ms // scale} {unit}"
 
+
+def window_clause(size: int, advance: int) -> str:
     if size == advance:
         return f"WINDOW TUMBLING (SIZE {length(size)})"
     return f"WINDOW HOPPING (SIZE {length(size)}, ADVANCE BY {length(advance)})"
@@ -155,7 +156,28 @@ def _sql(
     edges: Sequence[Edge],
     window: str,
 ) -> str:
-    columns = {a: {f"{a}.{c}": t for c, t in streams[s].columns.items()} for a, s in sources.items()}
+    columns = written_columns(streams, sources)
+    clauses = join_clauses(rng, profile, world, columns, sources, edges)
+    if chance(rng, profile.counted):
+        return f"SELECT {_count(rng)} FROM {clauses} {window}"
+    emit = " EMIT FACTORIZED" if chance(rng, profile.factorized) else ""
+    return f"SELECT {select_list(rng, columns)} FROM {clauses} {window}{emit}"
+
+
+def written_columns(streams: Mapping[str, Stream], sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Per alias: the text of each of its columns to its type."""
+    return {a: {f"{a}.{c}": t for c, t in streams[s].columns.items()} for a, s in sources.items()}
+
+
+def join_clauses(
+    rng: Random,
+    profile: Profile,
+    world: World,
+    columns: Mapping[str, Mapping[str, str]],
+    sources: Mapping[str, str],
+    edges: Sequence[Edge],
+) -> str:
+    """What stands between FROM and WINDOW."""
     conditions = [selection(rng, world, columns[a]) for a in sources if chance(rng, profile.selective)]
     if chance(rng, 0.5 * profile.selective):
         left, right = rng.sample(list(sources), 2)
@@ -164,11 +186,7 @@ def _sql(
     if chance(rng, 0.03):
         conditions.append("1 = 1")
     style = _commas if chance(rng, 0.4) else _joins
-    clauses = style(rng, sources, edges, conditions)
-    if chance(rng, profile.counted):
-        return f"SELECT {_count(rng)} FROM {clauses} {window}"
-    emit = " EMIT FACTORIZED" if chance(rng, profile.factorized) else ""
-    return f"SELECT {_select(rng, columns)} FROM {clauses} {window}{emit}"
+    return style(rng, sources, edges, conditions)
 
 
 def _count(rng: Random) -> str:
@@ -177,7 +195,7 @@ def _count(rng: Random) -> str:
     return around.format("COUNT(*) AS n" if chance(rng, 0.5) else "COUNT(*)")
 
 
-def _named(rng: Random, alias: str, stream: str) -> str:
+def named(rng: Random, alias: str, stream: str) -> str:
     if alias == stream:
         return stream
     return f"{stream} {alias}" if chance(rng, 0.3) else f"{stream} AS {alias}"
@@ -188,15 +206,15 @@ def _commas(rng: Random, sources: Mapping[str, str], edges: Sequence[Edge], cond
     rng.shuffle(names)
     where = [_equality(rng, e) for e in edges] + conditions
     rng.shuffle(where)
-    return f"{', '.join(_named(rng, a, sources[a]) for a in names)} WHERE {' AND '.join(where)}"
+    return f"{', '.join(named(rng, a, sources[a]) for a in names)} WHERE {' AND '.join(where)}"
 
 
 def _joins(rng: Random, sources: Mapping[str, str], edges: Sequence[Edge], conditions: list[str]) -> str:
     first, *others = sources
-    parts = [_named(rng, first, sources[first])]
+    parts = [named(rng, first, sources[first])]
     for alias in others:
         on = " AND ".join(_equality(rng, e) for e in edges if e[2] == alias)
-        parts.append(f"JOIN {_named(rng, alias, sources[alias])} ON {on}")
+        parts.append(f"JOIN {named(rng, alias, sources[alias])} ON {on}")
     if conditions and chance(rng, 0.2):
         # The last ON can see every source; for an inner join it is one more place for a condition.
         parts[-1] += f" AND {conditions.pop()}"
@@ -210,7 +228,7 @@ def _equality(rng: Random, edge: Edge) -> str:
     return f"{right} = {left}" if chance(rng, 0.3) else f"{left} = {right}"
 
 
-def _select(rng: Random, columns: Mapping[str, Mapping[str, str]]) -> str:
+def select_list(rng: Random, columns: Mapping[str, Mapping[str, str]]) -> str:
     if not chance(rng, 0.5):
         return "*"
     everything = [c for own in columns.values() for c in own]

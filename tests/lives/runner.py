@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 from tests.lives.draw import chance
+from tests.lives.folding import make_folding
 from tests.lives.profile import TINY
 from tests.lives.queries import make_query
 from tests.lives.streams import AHEAD, Event, Stream, World
@@ -16,10 +18,11 @@ Line = dict[str, Any]
 EXTRA = "extra"
 
 
-def with_extra_query(scenario: Sequence[Line], rng: Random) -> list[Line]:
+def with_extra_query(scenario: Sequence[Line], rng: Random, folding: bool = False) -> list[Line]:
     """The same life with one more query, created somewhere and perhaps deleted later.
 
-    Its id starts with "extra". The rows, bounds and counts of everything else must stay what they were.
+    Its id starts with "extra". The rows, bounds and counts of everything else must stay what they were. `folding`: it
+    is one of folding.py, else a join.
     """
     declared = [i for i, line in enumerate(scenario) if "stream" in line and not line.get("expect_error")]
     at = rng.randint(declared[0] + 1, len(scenario))
@@ -28,7 +31,9 @@ def with_extra_query(scenario: Sequence[Line], rng: Random) -> list[Line]:
     id = next(n for n in (EXTRA, *(f"{EXTRA}{i}" for i in range(2, 1000))) if n not in taken)
     events = {n: [Event(0, n, e["row"]) for e in scenario if e.get("event") == n] for n in streams}
     world = _world(streams, events)
-    drawn = (make_query(rng, TINY, world, streams, events, rows=20_000) for _ in range(50))
+    # All events are of epoch 0 here, so what is created before epoch 1 begins after all of them if it must not be late.
+    draw = partial(make_folding, created=1) if folding else make_query
+    drawn = (draw(rng, TINY, world, streams, events, rows=20_000) for _ in range(50))
     query = next(q for q in drawn if q is not None)
     extended = [*scenario[:at], {"create": id, "sql": query.sql}, *scenario[at:]]
     if chance(rng, 0.6):

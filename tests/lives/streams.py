@@ -79,11 +79,11 @@ def make_world(rng: Random, profile: Profile, epochs: int) -> World:
     # Next to 2**53 two neighbouring BIGINTs are the same DOUBLE: equality in DOUBLE is no longer equality.
     offset = weighted(rng, ((0, 12), (-2, 3), (1 << 53, 1)))
     keys = tuple(offset + i for i in range(rng.randint(*profile.keys)))
-    jitter = weighted(rng, ((0, 2), (span // epochs // 4, 4), (span // epochs, 3)))
+    jitter = weighted(rng, tuple(zip((0, span // epochs // 4, span // epochs), profile.jitter, strict=True)))
     return World(weighted(rng, BASES) // tick * tick, tick, span, keys, jitter)
 
 
-def make_stream(rng: Random, world: World, name: str, epochs: int) -> Stream:
+def make_stream(rng: Random, profile: Profile, world: World, name: str, epochs: int) -> Stream:
     # k is everywhere, so that any two streams can join.
     roles = ["k", *(r for r in ROLES if r != "k" and not chance(rng, 0.4))]
     time = "ts" if not chance(rng, 0.15) else "at"
@@ -91,8 +91,8 @@ def make_stream(rng: Random, world: World, name: str, epochs: int) -> Stream:
     rng.shuffle(names)
     columns = {n: ROLES.get(n, "TIMESTAMP" if n == "ts" else "BIGINT") for n in names}
     part = world.span // epochs
-    delay = weighted(rng, ((0, 3), (part // 4, 3), (part, 3))) * world.tick
-    lateness = weighted(rng, ((0, 4), (part // 3, 2), (2 * part, 1))) * world.tick
+    delay = weighted(rng, tuple(zip((0, part // 4, part), profile.delay, strict=True))) * world.tick
+    lateness = weighted(rng, tuple(zip((0, part // 3, 2 * part), profile.lateness, strict=True))) * world.tick
     return Stream(name, columns, time, delay, lateness, AHEAD if chance(rng, 0.3) else None)
 
 

@@ -97,7 +97,7 @@ def test_the_same_numbers_give_the_same_life():
         assert make_life(Random(7), profile) != make_life(Random(8), profile)
 
 
-@pytest.mark.parametrize(("profile", "share"), [("tiny", 0.5), ("medium", 0.5), ("deep", 0.35)])
+@pytest.mark.parametrize(("profile", "share"), [("tiny", 0.5), ("medium", 0.5), ("deep", 0.35), ("folding", 0.6)])
 def test_most_queries_have_rows_and_no_life_has_too_many(profile, share):
     running = []
     for seed in range(200 if profile != "medium" else 40):

@@ -30,10 +30,10 @@ def always_late(life):
 
 def revisions(life):
     queries = run_oracle(life).queries.values()
-    return sum(dict(r[2])["revision"][1] > 0 for q in queries if q.counts for r in q.rows)
+    return sum(dict(r[2])["revision"][1] > 0 for q in queries if q.folds for r in q.rows)
 
 
-@pytest.mark.parametrize(("profile", "seeds"), [("tiny", range(90_000, 90_060)), ("medium", range(90_100, 90_106))])
+@pytest.mark.parametrize(("profile", "seeds"), [("tiny", range(90_000, 90_060)), ("medium", range(90_100, 90_110))])
 def test_every_revision_comes_once_and_in_its_epoch(profile, seeds):
     lives = [always_late(make_life(Random(seed), profile)) for seed in seeds]
     assert sum(map(revisions, lives)) > 20

@@ -1,8 +1,11 @@
-"""One query over all tuples it may see: nested loops, one window at a time.
+"""The combinations of tuples of a query, over all tuples it may see: nested loops, one window at a time.
 
     for every window w that starts at active_from or later
         for every combination of one tuple per source, all with event time in w
-            if every selection, every equality and every residual is TRUE: a row of w
+            if every selection, every equality and every residual is TRUE: it belongs to w
+
+A query for rows makes one of each; a query that folds puts them into groups (folds.py). A query over one stream is the
+case of one source; without a window every tuple from active_from on is in the one that has no bounds.
 
 The only liberty taken is to test a condition as soon as its sources are bound, because eight nested loops
 over everything would not end. Cost: windows x the joined prefixes; meant for hundreds of tuples.
@@ -12,26 +15,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from optimizer.model.query import EquiPredicate, JoinQuery, Source
+from optimizer.model.query import EquiPredicate, Query, Source
 from tests.oracle.rows import ResultRow, freeze
 from tests.oracle.values import evaluate
+from tests.oracle.windows import Bounds, Tuple, time_windows
+
+Combination = Mapping[str, Tuple]
+"""One tuple of every source, by alias."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tuple:
-    """An accepted tuple and the number of the epoch that brought it."""
-
-    epoch: int
-    time: int
-    row: Mapping[str, Any]
-
-
-def windowed_join(
-    query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
-) -> Counter[ResultRow]:
+def windowed_join(query: Query, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None) -> Counter[ResultRow]:
     """The bag of rows of all windows with start >= active_from. `tuples` is per stream."""
     result: Counter[ResultRow] = Counter()
     for window, combination in combinations(query, tuples, active_from):
@@ -41,51 +35,33 @@ def windowed_join(
     return result
 
 
-def arrivals(
-    query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
-) -> dict[int, Counter[tuple[int, int]]]:
-    """Per epoch, how many combinations of each window got their last tuple in it."""
-    found: dict[int, Counter[tuple[int, int]]] = {}
-    for window, combination in combinations(query, tuples, active_from):
-        epoch = max(t.epoch for t in combination.values())
-        found.setdefault(epoch, Counter())[window] += 1
-    return found
-
-
 def combinations(
-    query: JoinQuery, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
-) -> Iterator[tuple[tuple[int, int], Mapping[str, Tuple]]]:
+    query: Query, tuples: Mapping[str, Sequence[Tuple]], active_from: int | None
+) -> Iterator[tuple[Bounds, Combination]]:
     """Every window with every combination in it that passes all conditions."""
-    selected = {s.alias: _selected(query, s, tuples[s.stream]) for s in query.sources}
-    for start in _window_starts(query, selected[query.sources[0].alias]):
-        if active_from is not None and start < active_from:
+    passing = {s.alias: selected(query, s, tuples[s.stream]) for s in query.sources}
+    # A window without a tuple of the first source has no combination.
+    for window in time_windows(query.window, [t.time for t in passing[query.sources[0].alias]]):
+        start, end = window
+        if start is None:
+            inside = {a: [t for t in ts if active_from is None or t.time >= active_from] for a, ts in passing.items()}
+        elif active_from is not None and start < active_from:
             continue
-        window = (start, start + query.window.size_ms)
-        inside = {a: [t for t in ts if window[0] <= t.time < window[1]] for a, ts in selected.items()}
+        else:
+            inside = {a: [t for t in ts if start <= t.time < end] for a, ts in passing.items()}
         for combination in _combinations(query, _connected_order(query), inside, {}):
             rows = {alias: t.row for alias, t in combination.items()}
             if all(evaluate(r, rows) is True for r in query.residual):
                 yield window, combination
 
 
-def _selected(query: JoinQuery, source: Source, tuples: Sequence[Tuple]) -> list[Tuple]:
+def selected(query: Query, source: Source, tuples: Sequence[Tuple]) -> list[Tuple]:
+    """The tuples that pass the conditions on this source alone."""
     conditions = [e for alias, e in query.selections if alias == source.alias]
     return [t for t in tuples if all(evaluate(e, {source.alias: t.row}) is True for e in conditions)]
 
 
-def _window_starts(query: JoinQuery, tuples: Sequence[Tuple]) -> list[int]:
-    """Every window that holds a tuple of the first source; a window without one has no row."""
-    size, advance = query.window.size_ms, query.window.advance_ms
-    starts = set()
-    for t in tuples:
-        start = t.time // advance * advance
-        while start + size > t.time:
-            starts.add(start)
-            start -= advance
-    return sorted(starts)
-
-
-def _connected_order(query: JoinQuery) -> list[str]:
+def _connected_order(query: Query) -> list[str]:
     """The aliases, each but the first one joined with an earlier one."""
     edges = {frozenset((p.left.alias, p.right.alias)) for p in query.equi}
     order, waiting = [query.sources[0].alias], [s.alias for s in query.sources[1:]]
@@ -97,7 +73,7 @@ def _connected_order(query: JoinQuery) -> list[str]:
 
 
 def _combinations(
-    query: JoinQuery,
+    query: Query,
     order: Sequence[str],
     inside: Mapping[str, Sequence[Tuple]],
     bound: dict[str, Tuple],

@@ -13,9 +13,10 @@ Deletion. A deleted query owes the rows of every window with end <= active_until
 had arrived by then (`rows`). Rows of later windows made from those same tuples may have been delivered
 (`optional`); anything else may not. With no watermark on one of its streams it owes nothing.
 
-COUNT(*). What such a query delivers depends on when its windows close, which is known exactly, also for a query
-that is deleted later (`counts.py`): its `rows` carry their revision, and nothing is optional. It is taken for
-granted that watermarks go to infinity at the end, as in `ajoin replay`. EMIT FACTORIZED changes no row.
+Queries that fold. What they deliver depends on when their windows close, which is known exactly, also for a query
+that is deleted later (`folds.py`): their `rows` carry their revision, and nothing is optional. At the end watermarks go
+to infinity, as in `ajoin replay`, unless `flush` is False. Nothing is optional for a query without a window either: its
+rows come in the epochs of their tuples. EMIT FACTORIZED changes no row.
 
 `force`, `scale`, `optimize` and `restart` lines never change a row: here they do not exist.
 """
@@ -27,16 +28,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from optimizer.errors import AJoinError, AlreadyExists, NotFound
-from optimizer.model.query import JoinQuery
+from optimizer.errors import AJoinError, AlreadyExists, InvalidRequest, NotFound
+from optimizer.model.expressions import aggregates_of
+from optimizer.model.query import Query
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from tests.oracle.counts import count_rows
+from optimizer.model.windows import FixedWindow, PeriodicWindow, Unwindowed
 from tests.oracle.decode import DeadLetter, decode
-from tests.oracle.join import Tuple, arrivals, windowed_join
+from tests.oracle.folds import fold_rows
+from tests.oracle.join import windowed_join
 from tests.oracle.rows import ResultRow
 from tests.oracle.scenario import Epoch, Line, epochs_of
+from tests.oracle.windows import Tuple
 
-Parser = Callable[[str, Mapping[str, StreamSchema]], JoinQuery]
+Parser = Callable[[str, Mapping[str, StreamSchema]], Query]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,10 @@ class ExpectedQuery:
     active_until: int | None
     rows: Counter[ResultRow]
     optional: Counter[ResultRow]
-    counts: bool = False
-    """Are these rows of a COUNT(*) query, frozen with their revision?"""
+    folds: bool = False
+    """Are these rows of groups, frozen with their revision?"""
+    approximate: frozenset[str] = frozenset()
+    """Names of columns whose values are estimates; the oracle's are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +76,16 @@ class Expected:
     errors: tuple[tuple[int, str], ...] = ()
 
 
-def run_oracle(scenario: Sequence[Line], base_dir: Path | None = None, parse: Parser | None = None) -> Expected:
-    """`parse` turns SQL into a bound query; by default the product's own front end."""
+def run_oracle(
+    scenario: Sequence[Line], base_dir: Path | None = None, parse: Parser | None = None, flush: bool = True
+) -> Expected:
+    """`parse` turns SQL into a bound query; by default the product's own front end. `flush`: does the end of the
+    scenario close all windows that can close?"""
     world = _World(parse or _product_parser())
     for number, epoch in enumerate(epochs_of(scenario, base_dir), 1):
         world.run(number, epoch)
     return Expected(
-        queries={life.id: world.expected(life) for life in world.queries.values()},
+        queries={life.id: world.expected(life, flush) for life in world.queries.values()},
         streams={n: ExpectedStream(len(s.accepted), s.late, s.dead) for n, s in world.streams.items()},
         errors=tuple(world.errors),
     )
@@ -115,7 +124,7 @@ class _Stream:
         elif self.watermark is not None and time < self.watermark - self.schema.allowed_lateness_ms:
             self.late += 1
         else:
-            self.accepted.append(Tuple(epoch, time, row))
+            self.accepted.append(Tuple(epoch, time, row, arrival=len(self.accepted)))
 
     def end(self, explicit: Sequence[int]) -> None:
         candidates = list(explicit)
@@ -129,7 +138,7 @@ class _Stream:
 @dataclass(slots=True)
 class _Life:
     id: str
-    query: JoinQuery
+    query: Query
     active_from: int | None
     active_until: int | None = None
     deleted_before: int | None = None
@@ -190,14 +199,7 @@ class _World:
         query = self.parse(sql, {name: s.schema for name, s in self.streams.items()})
         seen = [self.streams[s].max_accepted for s in query.streams]
         greatest = max((t for t in seen if t is not None), default=None)
-        active_from = None
-        if greatest is not None:
-            # The first window start at or after T = greatest + 1: try the multiples of the advance.
-            advance = query.window.advance_ms
-            active_from = greatest // advance * advance
-            while active_from < greatest + 1:
-                active_from += advance
-        self.queries[id] = _Life(id, query, active_from)
+        self.queries[id] = _Life(id, query, None if greatest is None else _first_seen(query, greatest + 1))
 
     def _delete(self, id: str, epoch: int) -> None:
         life = self.queries.get(id)
@@ -215,21 +217,46 @@ class _World:
             raise NotFound(f"stream {name} is not declared", reason="STREAM_NOT_FOUND")
         return self.streams[name]
 
-    def expected(self, life: _Life) -> ExpectedQuery:
+    def expected(self, life: _Life, flush: bool) -> ExpectedQuery:
         seen = {name: _before(s.accepted, life.deleted_before) for name, s in self.streams.items()}
         state = "RUNNING" if life.deleted_before is None else "DELETED"
         about = (life.id, life.query.sql, state, life.active_from, life.active_until)
-        if life.query.counts:
-            found = arrivals(life.query, seen, life.active_from)
-            counted = count_rows(life.query, found, life.watermarks, flushed=state == "RUNNING")
-            return ExpectedQuery(*about, counted, Counter(), counts=True)
+        if life.query.folds:
+            flushed = flush and state == "RUNNING"
+            folded = fold_rows(life.query, seen, life.active_from, life.watermarks, flushed)
+            return ExpectedQuery(*about, folded, Counter(), folds=True, approximate=_approximate(life.query))
         rows = windowed_join(life.query, seen, life.active_from)
         optional: Counter[ResultRow] = Counter()
-        if life.deleted_before is not None:
+        if life.deleted_before is not None and not isinstance(life.query.window, Unwindowed):
             until = life.active_until
-            optional = Counter({r: n for r, n in rows.items() if until is None or r[1] > until})
+            optional = Counter({r: n for r, n in rows.items() if until is None or (r[1] is not None and r[1] > until)})
             rows -= optional
         return ExpectedQuery(*about, rows, optional)
+
+
+def _first_seen(query: Query, after: int) -> int:
+    """`active_from` of a query before whose creation all times below `after` may have been accepted, and none since."""
+    window = query.window
+    if isinstance(window, PeriodicWindow):
+        # The first window start from there on: try the multiples of the advance.
+        start = (after - 1) // window.advance_ms * window.advance_ms
+        while start < after:
+            start += window.advance_ms
+        return start
+    if isinstance(window, FixedWindow):
+        if window.start_ms < after:
+            raise InvalidRequest(
+                f"the window begins at {window.start_ms}, but tuples up to {after - 1} were accepted already",
+                reason="WINDOW_IN_PAST",
+            )
+        return window.start_ms
+    return after
+
+
+def _approximate(query: Query) -> frozenset[str]:
+    return frozenset(
+        o.name for o in query.outputs if any(a.function == "APPROX_COUNT_DISTINCT" for a in aggregates_of(o.expr))
+    )
 
 
 def _before(tuples: Sequence[Tuple], epoch: int | None) -> list[Tuple]:

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 FrozenValue = tuple[str, Any]
-ResultRow = tuple[int, int, tuple[tuple[str, FrozenValue], ...]]
-"""(window_start, window_end, the row's columns ordered by name)"""
+ResultRow = tuple[int | None, int | None, tuple[tuple[str, FrozenValue], ...]]
+"""(window_start, window_end, the row's columns ordered by name); a row without a window has None and None"""
 
 
-def freeze(window_start: int, window_end: int, row: Mapping[str, Any]) -> ResultRow:
-    return window_start, window_end, tuple((name, _freeze(row[name])) for name in sorted(row))
+def freeze(window_start: int | None, window_end: int | None, row: Mapping[str, Any]) -> ResultRow:
+    return window_start, window_end, tuple((name, freeze_value(row[name])) for name in sorted(row))
 
 
 def thaw(result: ResultRow) -> dict[str, Any]:
     return {name: math.nan if kind == "NaN" else value for name, (kind, value) in result[2]}
 
 
-def _freeze(value: Any) -> FrozenValue:
+def freeze_value(value: Any) -> FrozenValue:
     if isinstance(value, float) and math.isnan(value):
         return "NaN", None
     return type(value).__name__, value

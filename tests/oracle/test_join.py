@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optimizer.model.expressions import ColumnRef, Compare, WindowBound
-from optimizer.model.query import JoinQuery, Output
+from optimizer.model.query import Output, Query
 from optimizer.model.types import ColumnType
 from tests.oracle.cases import a, b, query, rows
 
@@ -80,5 +80,5 @@ def test_a_residual_filters_combinations_and_unknown_is_not_true():
 def test_window_bounds_can_be_selected():
     plain = query((10, 5))
     outputs = (Output("start", WindowBound("window_start")), Output("stop", WindowBound("window_end")))
-    asked = JoinQuery(plain.sql, plain.sources, plain.window, (), plain.equi, (), outputs)
+    asked = Query(plain.sql, plain.sources, plain.window, (), plain.equi, (), outputs)
     assert rows(asked, a(6), b(7)) == [(0, 10, 0, 10), (5, 15, 5, 15)]

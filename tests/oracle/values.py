@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from optimizer.model.expressions import (
+    Aggregate,
     And,
     Arithmetic,
+    Call,
+    Case,
+    Cast,
     ColumnRef,
     Compare,
     Expr,
+    GroupRef,
     InList,
     IsNull,
     Like,
@@ -28,14 +33,23 @@ from optimizer.model.expressions import (
     WindowBound,
 )
 from optimizer.model.types import ColumnType, common_type
+from tests.oracle import functions
 
 Rows = Mapping[str, Mapping[str, Any]]
 BITS = {ColumnType.INT: 32, ColumnType.BIGINT: 64, ColumnType.TIMESTAMP: 64}
 
 
-def evaluate(expr: Expr, rows: Rows, window: tuple[int, int] | None = None) -> Any:
-    """The expression's value for one combination of tuples (and, for SELECT, the window they share)."""
+def evaluate(
+    expr: Expr, rows: Rows, window: tuple[Any, Any] | None = None, folded: Mapping[Expr, Any] | None = None
+) -> Any:
+    """The expression's value for one combination of tuples (and, for SELECT, the window they share).
+
+    In SELECT and HAVING of a query that folds there are aggregates and group items in the place of columns; `folded`
+    says what they are worth."""
     match expr:
+        case Aggregate() | GroupRef():
+            assert folded is not None, "aggregates only exist in SELECT and HAVING"
+            return folded[expr]
         case Literal():
             return _as(expr.value, expr.type)
         case ColumnRef():
@@ -44,34 +58,44 @@ def evaluate(expr: Expr, rows: Rows, window: tuple[int, int] | None = None) -> A
             assert window is not None, "window_start and window_end only exist in SELECT"
             return window[0] if expr.which == "window_start" else window[1]
         case Compare():
-            left, right = evaluate(expr.left, rows, window), evaluate(expr.right, rows, window)
+            left, right = evaluate(expr.left, rows, window, folded), evaluate(expr.right, rows, window, folded)
             return compare(expr.op, left, expr.left.type, right, expr.right.type)
         case Arithmetic():
-            left, right = evaluate(expr.left, rows, window), evaluate(expr.right, rows, window)
+            left, right = evaluate(expr.left, rows, window, folded), evaluate(expr.right, rows, window, folded)
             return arithmetic(expr.op, left, right, expr.type)
         case Negate():
-            value = evaluate(expr.operand, rows, window)
+            value = evaluate(expr.operand, rows, window, folded)
             if value is None:
                 return None
             return -value if expr.type == ColumnType.DOUBLE else wrap(-value, expr.type)
         case And():
-            values = [evaluate(e, rows, window) for e in expr.operands]
+            values = [evaluate(e, rows, window, folded) for e in expr.operands]
             return False if False in values else None if None in values else True
         case Or():
-            values = [evaluate(e, rows, window) for e in expr.operands]
+            values = [evaluate(e, rows, window, folded) for e in expr.operands]
             return True if True in values else None if None in values else False
         case Not():
-            value = evaluate(expr.operand, rows, window)
+            value = evaluate(expr.operand, rows, window, folded)
             return None if value is None else not value
         case IsNull():
-            return evaluate(expr.operand, rows, window) is None
+            return evaluate(expr.operand, rows, window, folded) is None
         case InList():
-            value = evaluate(expr.operand, rows, window)
+            value = evaluate(expr.operand, rows, window, folded)
             hits = [compare("=", value, expr.operand.type, v.value, v.type) for v in expr.values]
             return True if True in hits else None if None in hits else False
         case Like():
-            value = evaluate(expr.operand, rows, window)
+            value = evaluate(expr.operand, rows, window, folded)
             return None if value is None else like(value, expr.pattern, expr.escape)
+        case Cast():
+            return functions.cast(evaluate(expr.operand, rows, window), expr.operand.type, expr.type)
+        case Call():
+            arguments = [evaluate(a, rows, window) for a in expr.arguments]
+            return functions.call(expr.function, arguments, [a.type for a in expr.arguments], expr.type)
+        case Case():
+            for condition, result in expr.branches:
+                if evaluate(condition, rows, window) is True:
+                    return _as(evaluate(result, rows, window), expr.type)
+            return None if expr.otherwise is None else _as(evaluate(expr.otherwise, rows, window), expr.type)
     raise TypeError(f"unknown expression {expr!r}")
 
 

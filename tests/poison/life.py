@@ -18,8 +18,8 @@ import pyarrow as pa
 from ajoin.client.client import Client
 from ajoin.client.results import Cursor
 from runtime.control.events import FOREVER
-from runtime.results.count_rows import REVISION
 from runtime.results.factorized import expand
+from runtime.results.fold_rows import REVISION
 from tests.oracle import check, check_report, run_oracle
 from tests.poison.kinds import Ending, Kind
 from tests.poison.scene import Scene

@@ -16,7 +16,22 @@ from ajoin.sql import parse_query
 from ajoin.testing import LocalEngine
 from runtime.api import ForceOrder, QueryState
 from runtime.kernels.expand import cut, unroll
-from runtime.operators import combinations, count, factorize, join, joined_output, matches, opening, row_widths, sink
+from runtime.operators import (
+    close_counts,
+    close_time,
+    closed_rows,
+    combinations,
+    factorize,
+    fold,
+    folded,
+    join,
+    joined_output,
+    matches,
+    opening,
+    row_widths,
+    sink,
+    stream_rows,
+)
 from tests.oracle.join import Tuple, windowed_join
 from tests.oracle.rows import freeze
 from tests.runtime.rig import Rig
@@ -28,8 +43,12 @@ BOUNDS = [
     (opening, "LARGEST"),
     (opening, "LARGEST_WORDS"),
     (combinations, "WINDOWED"),
-    (count, "WINDOWED"),
-    (count, "BLOCK"),
+    (stream_rows, "WINDOWED"),
+    (fold, "MOST_WAITING"),
+    (close_time, "PAIRS"),
+    (close_counts, "TUPLES"),
+    (closed_rows, "ROWS"),
+    (folded, "BLOCK"),
     (factorize, "WINDOWED"),
     (factorize, "FLUSH"),
     (factorize, "LONGEST"),
@@ -47,6 +66,10 @@ QUERIES = {
     "chain": f"SELECT A.n AS a, B.n AS b, C.n AS c, D.n AS d {CHAIN} {WINDOW}",
     "chain lists": f"SELECT A.n AS a, B.n AS b, C.n AS c, D.n AS d {CHAIN} {WINDOW} EMIT FACTORIZED",
     "count": f"SELECT COUNT(*) AS m FROM A JOIN B ON A.k = B.k {WINDOW}",
+    "stream": f"SELECT n, s FROM A {WINDOW}",
+    "sums": f"SELECT s, SUM(n) AS m, MEDIAN(n) AS d, LAST(n) AS l FROM B GROUP BY s {WINDOW}",
+    "counts": "SELECT s, SUM(n) AS m FROM B GROUP BY s WINDOW COUNT (SIZE 3 ADVANCE BY 1)",
+    "chain sums": f"SELECT A.s AS s, SUM(D.n) AS m, COUNT(DISTINCT C.n) AS c {CHAIN} GROUP BY A.s {WINDOW}",
     "chain count": f"SELECT COUNT(*) AS m {CHAIN} {WINDOW}",
 }
 ORDERS = [(("A", "B"), ("C", "D")), ((("A", "B"), "C"), "D"), ("A", ("B", ("C", "D")))]
@@ -139,6 +162,21 @@ def test_rows_with_long_texts_are_made_a_few_at_a_time(tmp_path: Path, monkeypat
     assert rig.engine.query("many").rows == rig.engine.query("lists").rows == 6 * 144
     assert Counter((a, b) for _, _, a, b in rig.rows("rows")) == Counter(
         (f"A{i}" * 4000, f"B{j}" * 4000) for i in range(12) for j in range(12)
+    )
+
+
+def test_texts_that_functions_make_are_made_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_widths, "BYTES", 1 << 18)
+    rig = Rig(tmp_path)
+    for name in "AB":
+        rig.stream(name, k="BIGINT", s="STRING")
+    long = f"REPLACE(A.s, 'x', '{'y' * 500}')"
+    rig.create("rows", f"SELECT {long} || B.s AS y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)")
+    rig.epoch({name: [(7, "x" * 20 + str(i), 1) for i in range(12)] for name in "AB"})
+    sizes = [b.rows.nbytes for b in rig.engine.read_results("rows", None, 1 << 20)]
+    assert rig.engine.query("rows").rows == 144 and max(sizes) < 2 * (1 << 18) < sum(sizes)
+    assert Counter(y for _, _, y in rig.rows("rows")) == Counter(
+        "y" * 10_000 + str(i) + "x" * 20 + str(j) for i in range(12) for j in range(12)
     )
 
 

@@ -21,6 +21,7 @@ from runtime.control.state import State
 from runtime.log.codec import decode, encode
 from tests.runtime.events import logged_life
 from tests.runtime.expressions import conditions
+from tests.runtime.functions import any_call
 
 
 def through_json(value):
@@ -39,7 +40,7 @@ def test_every_event_of_a_life_comes_back_equal(tmp_path, seed):
     assert json.dumps(State.from_json(json.loads(text)).to_json()) == text
 
 
-@given(conditions())
+@given(st.one_of(conditions(), any_call()))
 def test_every_expression_comes_back_equal(condition):
     assert through_json(condition) == condition
 

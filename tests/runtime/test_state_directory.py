@@ -62,7 +62,9 @@ def test_it_tells_what_the_engine_knows(rig):
     }
     status = engine.status()
     held = [s.buckets for s in report.streams] + [j.buckets for j in report.joins]
-    assert sum(f.files for f in held) == status.buckets and sum(f.bytes for f in held) == status.bucket_bytes
+    assert report.partials
+    assert sum(f.files for f in held) + len(report.partials) == status.buckets
+    assert sum(f.bytes for f in held) + sum(p.bytes for p in report.partials) == status.bucket_bytes
     assert all(f.epochs == (1, 3) and not f.missing for f in held) and report.joins
     assert report.results.files == len(rig.files("results"))
     assert report.results.bytes == sum(p.stat().st_size for p in rig.files("results"))

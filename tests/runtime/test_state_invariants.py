@@ -34,7 +34,7 @@ def state(tmp_path_factory):
     rig.engine.close()
     whole = handle(s, planned).state
     validate_state(whole)
-    assert whole.joined and whole.counts and whole.segments
+    assert whole.joined and whole.partials and whole.marks and whole.segments
     return whole
 
 
@@ -77,9 +77,14 @@ def broken(s):
     yield "is listed twice", replace(s, segments={epoch: (segments[0], segments[0])})
     yield "not in order", replace(s, segments={99: segments})
     yield "is forgotten", replace(s, expired={"nobody#1": Cursor(1, 0)})
-    counted, windows = first(s.counts)
-    start, count = first(windows)
-    yield "has counted nothing", replace(s, counts={counted: {start: count._replace(combinations=0)}})
+    file, partial = first(s.partials)
+    yield "stands at", replace(s, partials={"elsewhere.bucket": partial})
+    yield "stands at", replace(s, partials={file: replace(partial, epoch=s.epoch + 1)})
+    yield "nobody knows the slots", replace(s, partials={file: replace(partial, version=999)})
+    yield "is listed twice", replace(s, partials={ref.file: replace(partial, file=ref.file)})
+    folding, marks = first(s.marks)
+    yield "are not in order", replace(s, marks={"nobody#1": marks})
+    yield "are not in order", replace(s, marks={folding: (*marks, marks[-1])})
 
 
 def test_every_rule_is_checked(state):

@@ -33,6 +33,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -41,9 +42,13 @@ from ajoin.demo.data import QUERIES, STREAMS
 from ajoin.platform.launch import wall_clock
 from ajoin.platform.platform import Pace, Platform
 from ajoin.service import ServerThread
+from runtime.aggregates import plugins as aggregates
 from runtime.connectors import registry
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
+from runtime.log import codec
+from runtime.windows import plugins as windows
+from runtime.windows.registry import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -54,6 +59,13 @@ EXAMPLE = re.compile(
     r"(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
+
+
+REGISTERED: tuple[dict[Any, Any], ...] = (
+    registry.SOURCES, aggregates._registered, aggregates._modules, windows._registered, KINDS,
+    codec._CLASSES, codec._FIELDS, codec._BROUGHT,
+)  # fmt: skip
+"""What an example may add to, all for the whole process."""
 
 
 @contextmanager
@@ -87,11 +99,12 @@ def two_queries() -> Iterator[str]:
 
 @contextmanager
 def nothing() -> Iterator[str]:
-    """The example brings all it needs; connectors it registers are gone after the page."""
-    kinds = dict(registry.SOURCES)
+    """The example brings all it needs; connectors and plug-ins it registers are gone after the page."""
+    before = [dict(table) for table in REGISTERED]
     yield ""
-    registry.SOURCES.clear()
-    registry.SOURCES.update(kinds)
+    for table, content in zip(REGISTERED, before, strict=True):
+        table.clear()
+        table.update(content)
 
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[str]]] = {

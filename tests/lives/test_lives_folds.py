@@ -1,0 +1,128 @@
+"""Lives of queries that fold, of all windows and of rows of one stream, through the engine and against the oracle.
+
+As test_lives_local, with the profile `folding`: aggregates over one stream and over joins, GROUP BY, HAVING, late
+tuples and the revisions they make. `python -m tests.lives.reproduce folding SEED` plays one of them again. The profile
+`aligned` is the same without sessions, count and punctuated windows; in `crowded` lives many queries share few folds.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+
+from runtime.kernels import hashing
+from runtime.operators import by_query
+from tests.lives import lives, make_life, with_extra_query
+from tests.lives.engine import Durable, differences
+from tests.lives.executors import Stubborn
+from tests.lives.reproduce import WEAK_MASK
+from tests.lives.test_lives_durable import WAYS
+from tests.lives.test_lives_local import PARTITIONS, chunks, live_all
+from tests.lives.test_revisions import always_late
+from tests.lives.told import live
+
+
+@pytest.mark.parametrize(
+    ("profile", "seeds"),
+    [
+        *chunks("folding", 300_000, 400, 25),
+        *chunks("aligned", 305_000, 100, 25),
+        *chunks("crowded", 308_000, 100, 10),
+    ],
+)
+def test_engine_and_oracle_agree(profile, seeds):
+    live_all(profile, seeds)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("profile", "seeds"), [*chunks("folding", 310_000, 5_000, 250), *chunks("crowded", 316_000, 1_000, 100)]
+)
+def test_engine_and_oracle_agree_for_longer(profile, seeds):
+    live_all(profile, seeds)
+
+
+@settings(max_examples=20)
+@given(lives("folding"))
+def test_engine_and_oracle_agree_on_what_hypothesis_finds(life):
+    assert differences(life) == []
+
+
+@pytest.mark.long
+@settings(max_examples=500)
+@given(lives("folding"))
+def test_hypothesis_looks_for_longer(life):
+    assert differences(life) == []
+
+
+@pytest.mark.parametrize("seeds", [range(a, a + 10) for a in range(320_000, 320_030, 10)])
+def test_every_window_is_closed_and_every_tuple_accepted(seeds):
+    """So whatever an epoch brings is a revision, or a first row that comes late."""
+    for seed in seeds:
+        life = always_late(make_life(Random(seed), "folding"))
+        assert differences(life, partitions=PARTITIONS[seed % 3]) == [], f"folding {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_the_number_of_partitions_changes_no_row(partitions):
+    for seed in range(330_000, 330_010):
+        live("folding", seed, partitions=partitions)
+
+
+@pytest.mark.parametrize("exchange", ["reference", "value"])
+def test_tasks_may_run_twice_in_any_order_and_share_no_files(exchange):
+    for seed in range(340_000, 340_020):
+        live("folding", seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", exchange=exchange)
+
+
+@pytest.mark.parametrize("how", [{}, {"sharing": "off"}, {"exchange": "value"}, {"durable": Durable(lost=False)}])
+def test_damaged_files_change_no_row(how):
+    live_all("folding", range(350_000, 350_010), rotting=0, **how)
+
+
+@pytest.mark.parametrize("seeds", [range(a, a + 8) for a in (360_000, 360_008)])
+def test_killed_around_every_epoch_in_two_tiers(seeds):
+    for seed in seeds:
+        live("folding", seed, partitions=PARTITIONS[seed % 3], durable=WAYS[seed % 4])
+
+
+def test_hash_collisions_never_mix_groups(monkeypatch):
+    """Three bits of hash: nearly every string and composite key collides with another one."""
+    monkeypatch.setattr(hashing, "CANDIDATE_MASK", WEAK_MASK)
+    live_all("folding", range(370_000, 370_040), flags="--weak-hash")
+
+
+@pytest.mark.parametrize("sharing", ["off", "astream"])
+def test_the_modes_to_measure_against_deliver_the_same_rows(sharing):
+    live_all("folding", range(380_000, 380_020), sharing=sharing)
+
+
+@pytest.mark.parametrize("seed", range(390_000, 390_010))
+def test_an_extra_query_changes_no_row_of_any_other(seed):
+    """The oracle answers each query alone, so the extra ones cannot have changed what it says about the others."""
+    life = make_life(Random(seed), "folding")
+    more = with_extra_query(with_extra_query(life, Random(seed)), Random(seed + 1), folding=True)
+    assert differences(more) == []
+
+
+@pytest.mark.parametrize("dealt", [1 << 24, 5])
+def test_folding_per_query_changes_no_row(dealt, monkeypatch):
+    """Every bucket, whatever was counted; and in pieces of a few entries."""
+    monkeypatch.setattr(by_query, "FEW", 1)
+    monkeypatch.setattr(by_query, "GAIN", 0)
+    monkeypatch.setattr(by_query, "DEALT", dealt)
+    live_all("crowded", range(395_000, 395_020))
+    live_all("aligned", range(395_100, 395_120))
+
+
+@pytest.mark.parametrize(
+    ("profile", "seed"),
+    [
+        ("crowded", 316_218),  # the only thing of an epoch behind the watermark was a punctuation
+        ("crowded", 308_030),  # LAST among tuples of one time that different queries want
+    ],
+)
+def test_lives_that_once_differed(profile, seed):
+    live(profile, seed)
