@@ -18,7 +18,7 @@ import numpy as np
 
 from optimizer.model.expressions import And, ColumnRef, Compare, Literal
 from optimizer.model.plan import Leaf, RunningQuery
-from optimizer.model.query import EquiPredicate, JoinQuery, Output, Source
+from optimizer.model.query import EquiPredicate, Output, Query, Source
 from optimizer.model.types import ColumnType
 from optimizer.model.windows import PeriodicWindow
 from optimizer.statistics.model import EpochObservation, StatisticsModel, StreamObservation
@@ -80,7 +80,7 @@ class World:
                 x = column(i, "x")
                 bounds = (Compare(">=", x, _double(low)), Compare("<", x, _double(high)))
                 selections.append((aliases[i], And(bounds)))
-        query = JoinQuery(
+        query = Query(
             sql="",
             sources=tuple(Source(a, s) for a, s in zip(aliases, streams, strict=True)),
             window=PeriodicWindow(window_ms, window_ms),

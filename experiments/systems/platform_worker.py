@@ -57,7 +57,7 @@ def _executor() -> Executor:
 
 def warm(_: Request) -> Answer:
     """A few epochs over next to nothing."""
-    with _engine({}) as engine:
+    with engine_for({}) as engine:
         options = (("rate", "max"), ("batch", "1000"), ("limit", "5000"))
         for name in ("S1", "S2"):
             engine.create_stream(stream_schema(name), ConnectorSpec("generator", options))
@@ -73,7 +73,7 @@ def stream_schema(name: str) -> StreamSchema:
 
 
 @contextmanager
-def _engine(options: Mapping[str, Any]) -> Iterator[Engine]:
+def engine_for(options: Mapping[str, Any]) -> Iterator[Engine]:
     scratch = Path(tempfile.gettempdir())  # the driver's, which removes it and its namesake in memory
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
     directory = (MEMORY / scratch.name if roomy else scratch) / f"state-{next(_RUNS)}"
@@ -111,7 +111,7 @@ def run(request: Request) -> Answer:
     queries = [TemplateQuery.from_json(q) for q in request["queries"]]
     options = request["options"]
     data = Path(request["data"])
-    with _engine(options) as engine:
+    with engine_for(options) as engine:
         for stream in used_streams(queries):
             source = {"path": str(data / stream), "max_files": str(options.get("engine.chunks_per_epoch", 1))}
             engine.create_stream(stream_schema(stream), ConnectorSpec("files", tuple(source.items())))
@@ -191,13 +191,13 @@ def memory(engine: Engine) -> dict[str, float]:
 
 
 def run_live(request: Request) -> Answer:
-    with _engine(request["options"]) as engine:
+    with engine_for(request["options"]) as engine:
         return live.run(engine, request, stream_schema, Random(request["seed"]))
 
 
 def run_changes(request: Request) -> Answer:
     def opened() -> Any:
-        return _engine(request["options"])
+        return engine_for(request["options"])
 
     return plan_changes.run(opened, request, stream_schema, create, check)
 

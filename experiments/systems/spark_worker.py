@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 @cache
-def _session() -> Any:
+def session() -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("stream-stream joins")
@@ -53,7 +53,7 @@ def _source(q: TemplateQuery, i: int, data: Path, per_batch: int) -> Any:
 
     stream, selection = q.sources[i], q.selections[i]
     schema = ", ".join(f"{c} BIGINT" for c in (*columns(), TIME))
-    rows = _session().readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(data / stream))
+    rows = session().readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(data / stream))
     if selection is not None:
         rows = rows.where(f"a{selection.attribute} {selection.operator} {selection.value}")
     rows = rows.withColumn("rt", F.timestamp_millis(TIME)).withWatermark("rt", "0 seconds")
@@ -107,7 +107,7 @@ def run(request: Request) -> Answer:
 
 
 def warm(_: Request) -> Answer:
-    _session().range(1000).groupBy().count().collect()
+    session().range(1000).groupBy().count().collect()
     return {}
 
 

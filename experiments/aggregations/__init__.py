@@ -1,0 +1,1 @@
+"""Aggregation experiments: one stream, windows and groups; see __main__.py."""
