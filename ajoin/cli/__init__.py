@@ -1,14 +1,14 @@
 """The command line: `ajoin`.
 
     shell.py     output, errors and options all commands share
-    streams.py   ajoin stream create | list | show | delete
-    queries.py   ajoin query create | delete | list | show
+    streams.py   ajoin stream create | list | show | delete | reset-watermark | restart
+    queries.py   ajoin query create | delete | suspend | resume | list | show
     tail.py      ajoin tail
     inspect.py   ajoin explain | status | version
     steer.py     ajoin optimize | scale | force order | force groups
     serve.py     ajoin serve
     tokens.py    ajoin token create | list
-    state.py     ajoin state inspect | verify | gc
+    state.py     ajoin state inspect | verify | gc | suspend
     replay.py    ajoin replay
     demo.py      ajoin demo
     cluster.py   ajoin cluster-demo | pack
@@ -27,7 +27,7 @@ from ajoin.cli.shell import AJoinGroup
 app = typer.Typer(
     name="ajoin",
     cls=AJoinGroup,
-    help="Ad-hoc shared stream joins: many windowed join queries, one long-lived Spark pipeline.",
+    help="Ad-hoc shared stream queries: many windowed joins and aggregations, one long-lived Spark pipeline.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

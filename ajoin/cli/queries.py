@@ -1,4 +1,4 @@
-"""`ajoin query ...`: windowed joins that come and go."""
+"""`ajoin query ...`: joins, aggregates and rows of streams, for as long as somebody wants them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from optimizer.errors import InvalidRequest
 from runtime.api import AtLimit, Budget, Incomplete, QueryInfo, QueryState
 from runtime.connectors.base import ConnectorSpec
 
-app = typer.Typer(help="Create, delete, list and show queries.", no_args_is_help=True)
+app = typer.Typer(help="Create, delete, suspend, resume, list and show queries.", no_args_is_help=True)
 
 NAME = 32
 """Characters of a query's name that a list shows, however narrow the terminal is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -76,15 +77,17 @@ def timestamp(sql: str, node: exp.Literal) -> Literal:
 def interval_ms(sql: str, node: exp.Interval, reason: Reason = Reason.INVALID_LITERAL) -> int:
     """The length of `INTERVAL '10 seconds'`, `INTERVAL '10' SECOND`, or of a length in a WINDOW clause."""
     amount, unit = node.this, node.args.get("unit")
-    if not (isinstance(amount, exp.Literal) and re.fullmatch(r"-?\d{1,18}", amount.name, re.ASCII)):
-        raise sql_error(
-            sql, node, reason, "a length of time is one whole number and one unit", "write it like 90 SECONDS"
-        )
+    if not (isinstance(amount, exp.Literal) and re.fullmatch(r"-?\d{1,18}(\.\d{1,9})?", amount.name, re.ASCII)):
+        raise sql_error(sql, node, reason, "a length of time is one number and one unit", "write it like 90 SECONDS")
     factor = UNIT_MS.get(unit.name.upper()) if isinstance(unit, exp.Var) else None
     if factor is None:
         what = f"unknown time unit {unit.sql()[:40]!r}" if unit else "a length of time needs a unit"
         raise sql_error(sql, node, reason, what, "use MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS")
-    ms = int(amount.name) * factor
+    exact = Decimal(amount.name) * factor
+    if exact != exact.to_integral_value():
+        message = f"{amount.name} {unit.name if unit else ''} is not a whole number of milliseconds"
+        raise sql_error(sql, node, reason, message, "times are counted in milliseconds")
+    ms = int(exact)
     if ms not in _INT64:
         raise sql_error(sql, node, reason, "this length of time does not fit into 64 bits")
     return ms

@@ -38,7 +38,7 @@ from optimizer.model.windows import (
     Unwindowed,
     Window,
 )
-from optimizer.model.windows.base import NEVER
+from optimizer.model.windows.base import NEVER, duration
 
 _TIMES = INTEGERS | {ColumnType.TIMESTAMP}
 
@@ -162,7 +162,11 @@ class WindowReader:
         if not isinstance(window, SessionWindow | CountWindow):
             message = "STATE_TTL belongs to SESSION and COUNT windows; others forget by themselves when they are over"
             self._fail(ttl, Reason.INVALID_WINDOW, message, "leave it out")
-        return window_length(self.scope.sql, ttl)
+        length = window_length(self.scope.sql, ttl)
+        if isinstance(window, SessionWindow) and length < window.gap_ms:
+            message = f"STATE_TTL is shorter than the gap of {duration(window.gap_ms)}, for which a session is open"
+            self._fail(ttl, Reason.INVALID_WINDOW, message, "leave it out: sessions are forgotten when they are over")
+        return length
 
     # -- table functions
 

@@ -119,11 +119,11 @@ def _why(rq: RunningQuery) -> str:
 
 
 def _sliding(rq: RunningQuery) -> tuple[str, ...]:
-    """Joined rows of different spans share nothing."""
+    """Kinds of partials. Joined rows of different spans share nothing; of a plug-in only its code knows the way."""
     if isinstance(rq.query.window, CountWindow) or len(rq.query.sources) > 1 or is_short(rq):
         return ()
     functions = [a.function for a in rq.query.aggregates]
-    return tuple(kind for f in functions for kind in (BUILT_IN[f].keeps if f in BUILT_IN else (f,)))
+    return tuple(kind for f in functions for kind in (BUILT_IN[f].keeps if f in BUILT_IN else ()))
 
 
 def _and(names: Sequence[str]) -> str:

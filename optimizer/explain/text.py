@@ -89,7 +89,7 @@ def query_text(
         f"{rq.id}{version} · group {at.group}, bit {at.slot}{apart_text(at.group, heavy)}{since}",
         f"window      {rq.query.window.sql or 'none'}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
-        f"join order  {_order(order_of(rq, at.root))}",
+        f"{'join order' if len(rq.query.sources) > 1 else 'reads':<10}  {_order(order_of(rq, at.root))}",
     ]
     if fold is not None:
         lines += _listed("folds", [fold.sentence])

@@ -56,11 +56,12 @@ def is_short(rq: RunningQuery) -> bool:
     return rq.query.window.most_per_tuple <= MOST_OVERLAP and not is_long(rq)
 
 
-def way_of(kind: str, pieces: int) -> Way:
-    """Likely the fastest for windows of so many pieces; a piece is what the same windows hold."""
+def way_of(kind: str, pieces: int, inverts: bool = False) -> Way:
+    """Likely the fastest for windows of so many pieces; a piece is what the same windows hold. `inverts`: of a plug-in
+    that can take a part away."""
     if pieces <= FEW:
         return "combine"
-    return "subtract" if kind in INVERTIBLE else "stacks"
+    return "subtract" if inverts or kind in INVERTIBLE else "stacks"
 
 
 def entries_of(steps: int, slices_per_step: float = 1.0) -> float:

@@ -54,7 +54,8 @@ class Query:
 
     A condition without any column (`1 = 0`) is a selection of the first source. `emit` is ROWS or FACTORIZED. Outputs
     and `having` of a query that folds consist of aggregates, GroupRefs, window bounds and constants. `state_ttl_ms`:
-    sessions and count windows forget a group that has brought nothing for so long, in event time; None: never.
+    count windows begin anew in a group after a longer pause, in event time; None: never. Of sessions it is at least the
+    gap, and says nothing new.
     """
 
     sql: str

@@ -181,6 +181,23 @@ def scale_plugin(plugin: AggregatePlugin, state: State, times: I64) -> State:
     return _state(plugin, parts, some(state.parts[0].mask & (times > 0)), len(state))
 
 
+def invertible(kind: str) -> bool:
+    plugin = _registered.get(kind)
+    return plugin is not None and plugin.invert is not None
+
+
+def invert_plugin(plugin: AggregatePlugin, whole: State, part: State, left: Mask) -> State:
+    """Each entry of `whole` without that of `part`, which is in it; `left`: is anything left?"""
+    assert plugin.invert is not None
+    parts = tuple(p.values.copy() for p in whole.parts)
+    places = np.flatnonzero(left & part.parts[0].mask)
+    sides = tuple(p[places] for p in parts), tuple(p.values[places] for p in part.parts)
+    inverted = _call(plugin, plugin.invert, "invert", *sides)
+    for p, i in zip(parts, _checked(plugin, inverted, len(places)), strict=True):
+        p[places] = i
+    return _state(plugin, tuple(np.where(left, p, p.dtype.type(0)) for p in parts), some(left), len(whole))
+
+
 def lowered(plugin: AggregatePlugin, state: State, type: ColumnType, parameters: tuple[Value, ...]) -> ColumnData:
     there = state.parts[0].mask
     places = np.flatnonzero(there)

@@ -3,7 +3,7 @@
 Three ways, equal in result (runtime.kernels.sliding says how each works):
 
     combine    every slice of every window again: slices per window steps
-    subtract   2 steps: counts and sums
+    subtract   2 steps: counts and sums, and what plug-ins can invert
     stacks     about 3 steps: everything
 
 Counts, sums and smallest or greatest numbers are laid out as a matrix (slices x groups) and done by the kernels; groups
@@ -16,6 +16,7 @@ optimizer.model.combining chooses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from optimizer.model.types import NUMBERS, ColumnType
 from runtime.aggregates import numbers
 from runtime.aggregates.components import Component
 from runtime.aggregates.partials import I64, State, concat, some
+from runtime.aggregates.plugins import get, invert_plugin, invertible
 from runtime.aggregates.states import fold
 from runtime.columns.column import NUMPY_TYPES, ColumnData, Mask
 from runtime.kernels import sliding
@@ -51,13 +53,15 @@ def slide(
     Returns the partials of all windows of all groups, entry w * groups + g, and which of them have any entry at all.
     """
     longest = int((end - first).max(initial=0))
-    way = way or way_of(component.kind, longest)
+    way = way or way_of(component.kind, longest, invertible(component.kind))
     here = np.zeros(cells.shape, bool)
     here[cells.slices, cells.groups] = True
     there = sliding.present_in(here, first, end).reshape(-1)
     operation = _operation(component, state, longest)
     if operation is not None:
         return _by_kernels(component, state, cells, first, end, way, operation), there
+    if way == "subtract" and invertible(component.kind):
+        return _subtracted(component, state, cells, first, end), there
     if way == "stacks" and longest > 1:
         return _stacks(component, state, cells, first, end), there
     return _combined(component, state, cells, first, end), there
@@ -150,21 +154,43 @@ def _combined(component: Component, state: State, cells: Cells, first: I64, end:
     return fold(component, state, order[places].astype(np.int32), offsets)
 
 
-def _stacks(component: Component, state: State, cells: Cells, first: I64, end: I64) -> State:
-    """Two stacks, of which every row is a state with one entry per group."""
+def _subtracted(component: Component, state: State, cells: Cells, first: I64, end: I64) -> State:
+    """All slices up to the end of a window without those up to its start; each of them one step from the one before."""
+    slices, groups = cells.shape
+    whole, place, both = _stepwise(component, state, cells)
+    sums = [whole.take(np.full(groups, len(state)))]
+    for s in range(slices):
+        sums.append(both(sums[-1], whole.take(place[s])))
+    known = np.zeros((slices + 1, groups), np.int64)
+    valued = np.append(state.parts[0].mask, False)[place]
+    np.cumsum(valued, axis=0, out=known[1:])
+    rows = concat(sums)
+    until, before = ((bound[:, None] * groups + np.arange(groups)).reshape(-1) for bound in (end, first))
+    left = (known[end] > known[first]).reshape(-1)
+    return invert_plugin(get(component.kind), rows.take(until), rows.take(before), left)
+
+
+def _stepwise(
+    component: Component, state: State, cells: Cells
+) -> tuple[State, npt.NDArray[np.int64], Callable[[State, State], State]]:
+    """The state with one more entry over no value; where in it the entry of each slice and group is; and how two states
+    with an entry per group become one."""
     slices, groups = cells.shape
     nothing = fold(component, state, np.empty(0, np.int32), np.zeros(2, np.int64))
-    whole = concat([state, nothing])
     place = np.full((slices, groups), len(state), np.int64)
     place[cells.slices, cells.groups] = np.arange(len(state))
     pairs = np.arange(2 * groups, dtype=np.int32).reshape(2, groups).T.reshape(-1).copy()
     ends = np.arange(groups + 1, dtype=np.int64) * 2
+    return concat([state, nothing]), place, lambda left, right: fold(component, concat([left, right]), pairs, ends)
+
+
+def _stacks(component: Component, state: State, cells: Cells, first: I64, end: I64) -> State:
+    """Two stacks, of which every row is a state with one entry per group."""
+    groups = cells.shape[1]
+    whole, place, both = _stepwise(component, state, cells)
 
     def row(s: int) -> State:
         return whole.take(place[s])
-
-    def both(left: State, right: State) -> State:
-        return fold(component, concat([left, right]), pairs, ends)
 
     rows: list[State] = []
     front: dict[int, State] = {}

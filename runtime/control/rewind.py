@@ -8,6 +8,7 @@ tuples are late. It may be moved back as long as nobody has acted on it. For eve
   its streams', so one poisoned stream closes nothing while the others hold it back.
 - a window below the query's floor stays dead. State that only such windows need is gone (retention.py).
 
+Sessions, count and punctuated windows may lie anywhere, so the watermark of a query with these does not go back at all.
 Windows before the query's `active_from` do not count: it never had them. If both hold for the new watermark, the query
 cannot tell the difference: every tuple that is accepted from now on falls into windows that are open and whole.
 Otherwise the answer is WATERMARK_IN_USE, with the query, the window, and where the watermark could go instead. An idle
@@ -39,12 +40,10 @@ from runtime.times import moment
 
 
 class Conflict(NamedTuple):
-    """A window of a query that an earlier watermark would open again."""
+    """A query that has acted on a later watermark, and what it has done."""
 
     query: str
-    start: int
-    end: int
-    why: str
+    what: str
 
 
 def reset_watermark(state: State, st: StreamState, to: int) -> WatermarkReset:
@@ -88,17 +87,22 @@ def _conflicts(state: State, st: StreamState, to: int) -> Iterator[Conflict]:
         mark = query_watermark(after.streams, query)
         if not isinstance(window, AlignedWindow):
             if state.marks.get(uid) and mark is not None and mark < state.marks[uid][-1].watermark:
-                last = state.marks[uid][-1].watermark
-                yield Conflict(query.id, mark, last, "follows from the tuples in it")
+                last = moment(state.marks[uid][-1].watermark)
+                why = "where its windows lie follows from its tuples, so any of them could open again"
+                yield Conflict(query.id, f"has closed windows up to {last}; {why}")
             continue
         if before is not None and mark is not None:
             start = _own(query, window.first_alive(mark))
             if window.closed(start, before):
-                yield Conflict(query.id, start, window.end(start), "has told its readers that it is complete")
+                yield Conflict(query.id, _closed(start, window.end(start), "has told its readers that it is complete"))
         alive = first_alive_start(after, query)
         if floor is not None and alive is not None and _own(query, alive) < floor:
             start = _own(query, alive)
-            yield Conflict(query.id, start, window.end(start), "does not have the tuples for it any more")
+            yield Conflict(query.id, _closed(start, window.end(start), "does not have the tuples for it any more"))
+
+
+def _closed(start: int, end: int, why: str) -> str:
+    return f"has closed its window from {moment(start)} to {moment(end)} and {why}"
 
 
 def _own(query: RunningQuery, start: int) -> int:
@@ -112,8 +116,8 @@ def _in_use(state: State, st: StreamState, to: int, conflict: Conflict) -> AJoin
     possible = st.watermark is not None and least < st.watermark and next(_conflicts(state, st, least), None) is None
     hint = f"suspend or delete query {conflict.query!r}, or restart the stream"
     return FailedPrecondition(
-        f"the watermark of stream {st.schema.name!r} cannot go back to {moment(to)}: query {conflict.query!r} has "
-        f"closed its window from {moment(conflict.start)} to {moment(conflict.end)} and {conflict.why}",
+        f"the watermark of stream {st.schema.name!r} cannot go back to {moment(to)}: query {conflict.query!r} "
+        f"{conflict.what}",
         reason="WATERMARK_IN_USE",
         hint=f"{moment(least)} ({least}) is possible; to go further back, {hint}" if possible else hint,
     )

@@ -9,10 +9,10 @@ Tuples before the horizon have their final positions. They can go when every win
 too; what remains of them is their number, per query set.
 
 With a STATE_TTL the tuples of a group are cut into runs where neighbours are further apart, and each run is counted on
-its own. A late tuple can make two runs one, never the other way round. So a delivered window belongs to the run that its
-tuples are in now, and a window of a run replaces all that were delivered there with its start, unless its tuples are
-those of one of them. A run can go as a whole when no acceptable tuple is near enough to be in it. All runs behind one
-that stays begin after the horizon, so only the first one that is open can have tuples that are gone.
+its own. A late tuple can make two runs one, never the other way round. So a delivered window belongs to the run that
+its tuples are in now, and a window of a run replaces all that were delivered there with its start, unless its tuples
+are those of one of them. A run can go as a whole when no acceptable tuple is near enough to be in it. All runs behind
+one that stays begin after the horizon, so only the first one that is open can have tuples that are gone.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ TUPLES = 1 << 22
 
 
 def in_order(open: Open, mine: I64) -> I64:
-    """A query's entries by group, then position: those that stand for others first, then by time, ties by arrival."""
+    """A query's entries by group, then position: those that stand for others first, the latest before the others, then
+    by time, ties by arrival."""
     p = open.partials
-    return mine[np.lexsort((mine, p.lo[mine], p.weights[mine] == 0, open.numbers[mine]))]
+    real = p.weights[mine] == 0
+    times = np.where(real, p.lo[mine], -p.lo[mine])
+    return mine[np.lexsort((mine, times, real, open.numbers[mine]))]
 
 
 def runs_of(open: Open, ordered: I64, q: ClosingQuery) -> I64:
     """The run that each entry is counted in, ascending; without a STATE_TTL that is its group. Entries that stand for
-    others have the time of the last of them."""
+    others have the time of the last of them, and all of a group's are in its first run."""
     ttl, groups = q.query.query.state_ttl_ms, open.numbers[ordered]
     if ttl is None:
         return groups

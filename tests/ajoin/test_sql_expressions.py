@@ -213,7 +213,7 @@ def test_a_type_mismatch_names_both_types(condition: str, token: str, types: str
         ("V.time > TIMESTAMP ^'2024-01-01 00:00:00.1234'", "INVALID_LITERAL", "'2024-01-01 00:00:00.1234'"),
         ("V.time > TIMESTAMP ^'2024-01-01 00:00:00+01:00'", "INVALID_LITERAL", "'2024-01-01 00:00:00+01:00'"),
         ("V.time + INTERVAL ^'1 fortnight' > 1", "INVALID_LITERAL", "'1 fortnight'"),
-        ("V.time + INTERVAL ^'1.5 seconds' > 1", "INVALID_LITERAL", "'1.5 seconds'"),
+        ("V.time + INTERVAL ^'1.0005 seconds' > 1", "INVALID_LITERAL", "'1.0005 seconds'"),
         ("V.time + INTERVAL ^'5' > 1", "INVALID_LITERAL", "'5'"),
         ("V.time + INTERVAL ^'1 minute 5 seconds' > 1", "INVALID_LITERAL", "'1 minute 5 seconds'"),
         ("V.time + INTERVAL '999999999999999999' ^DAY > 1", "INVALID_LITERAL", "DAY"),

@@ -201,7 +201,7 @@ def test_table_functions_are_another_spelling_of_the_window_clause() -> None:
         (" WINDOW TUMBLING (SIZE ^10)", "INVALID_WINDOW", "10"),
         (" WINDOW TUMBLING (SIZE ^-1 S)", "INVALID_WINDOW", "-"),
         (" WINDOW TUMBLING (SIZE ^0 S)", "INVALID_WINDOW", "0"),
-        (" WINDOW TUMBLING (SIZE ^1.5 S)", "INVALID_WINDOW", "1.5"),
+        (" WINDOW TUMBLING (SIZE ^0.0015 S)", "INVALID_WINDOW", "0.0015"),
         (" WINDOW TUMBLING (SIZE ^2 WEEKS)", "INVALID_WINDOW", "2"),
         (" WINDOW TUMBLING (SIZE ^999999 DAYS)", "INVALID_WINDOW", "999999"),
         (" WINDOW TUMBLING (SIZE ^999999999999999999 DAYS)", "INVALID_WINDOW", "999999999999999999"),

@@ -63,6 +63,8 @@ def test_rows_of_one_stream_and_of_a_join_can_have_aligned_windows(clause: str, 
         ("SESSION (10 SECONDS)", SessionWindow(10_000), None),
         ("session (gap 10 seconds)", SessionWindow(10_000), None),
         ("SESSION (1 MS) STATE_TTL 1 HOUR", SessionWindow(1), 3_600_000),
+        ("SESSION (1 SECOND) STATE_TTL 1000 MS", SessionWindow(1_000), 1_000),
+        ("COUNT (SIZE 5) STATE_TTL 1 MS", CountWindow(5, 5), 1),
         ("COUNT (SIZE 100)", CountWindow(100, 100), None),
         ("COUNT (SIZE 100, ADVANCE BY 10)", CountWindow(100, 10), None),
         ("COUNT (SIZE 1 ADVANCE BY 10) STATE_TTL 1 DAY", CountWindow(1, 10), 86_400_000),
@@ -144,6 +146,9 @@ def test_bounds_of_count_windows_are_positions() -> None:
         ("PUNCTUATED BY (^time > window_start)", "WINDOW_BOUND_IN_CONDITION", "time"),
         ("TUMBLING (SIZE 1 S) STATE_TTL ^1 HOUR", "INVALID_WINDOW", "1"),
         ("PUNCTUATED BY (TRUE) STATE_TTL ^1 HOUR", "INVALID_WINDOW", "1"),
+        ("BETWEEN 5 AND 10 STATE_TTL ^1 HOUR", "INVALID_WINDOW", "1"),
+        ("SESSION (1 S) STATE_TTL ^999 MS", "INVALID_WINDOW", "999"),
+        ("COUNT (SIZE 5) STATE_TTL ^0 S", "INVALID_WINDOW", "0"),
         ("SESSION (1 S) STATE_TTL ^HOUR", "INVALID_WINDOW", "HOUR"),
         ("SESSION (1 S) ^TTL 1 HOUR", "SQL_SYNTAX", "TTL"),
         ("SESSION (1 S) ^ORDER BY geo", "SQL_SYNTAX", "ORDER BY"),
@@ -151,6 +156,12 @@ def test_bounds_of_count_windows_are_positions() -> None:
 )
 def test_refused_window_clause(clause: str, reason: str, token: str) -> None:
     refused(f"{COUNTED} WINDOW {clause}", reason, token)
+
+
+def test_a_ttl_shorter_than_the_gap_says_why() -> None:
+    why = refused(f"{COUNTED} WINDOW SESSION (90 SECONDS) STATE_TTL ^1 MINUTE", "INVALID_WINDOW", "1")
+    assert "shorter than the gap" in why.message and "90 SECONDS" in why.message
+    assert why.hint.startswith("leave it out")
 
 
 @pytest.mark.parametrize("clause", ["^SESSION (5 S)", "^COUNT (SIZE 5)", "^PUNCTUATED BY (TRUE)"])
@@ -261,3 +272,14 @@ def test_sessions_of_several_columns() -> None:
 )
 def test_refused_table_function(from_: str, reason: str, token: str) -> None:
     refused(f"SELECT COUNT(*) FROM {from_}", reason, token)
+
+
+@pytest.mark.parametrize(
+    ("length", "ms"), [("1.5 SECONDS", 1500), ("0.25 MINUTES", 15_000), ("0.001 SECONDS", 1), ("2.000 SECONDS", 2000)]
+)
+def test_lengths_may_be_fractions_that_are_whole_milliseconds(length, ms):
+    query = parse(f"SELECT COUNT(*) FROM V WINDOW TUMBLING (SIZE {length})")
+    assert query.window == PeriodicWindow(ms, ms)
+    amount, unit = length.split()
+    table = f"TABLE(TUMBLE(TABLE V, DESCRIPTOR(time), INTERVAL '{amount}' {unit}))"
+    assert parse(f"SELECT COUNT(*) FROM {table} GROUP BY window_start, window_end").window == query.window

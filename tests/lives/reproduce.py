@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime.engine import close_stage
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
@@ -41,10 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--paced", type=int, help="rows that a query may make in an epoch")
     parser.add_argument("--at-once", action="store_true", help="with --paced: postponed work is done before all else")
     parser.add_argument("--weak-hash", action="store_true", help="3 bits for strings and composite keys")
+    parser.add_argument("--carry-from", type=int, help="partials of so many buckets are carried into one")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller life that still fails")
     asked = parser.parse_args(arguments)
     if asked.weak_hash:
         hashing.CANDIDATE_MASK = WEAK_MASK
+    if asked.carry_from is not None:
+        close_stage.CARRY_FROM = asked.carry_from
     executor = _executor(asked)
     try:
         return _run(asked, executor)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from random import Random
 
 from optimizer.model.aggregates import BUILT_IN
+from optimizer.model.windows import CountWindow
 from tests.lives import make_life, with_extra_query
 from tests.oracle import oracle as oracle_module
 from tests.oracle import run_oracle
 from tests.oracle.folds import REVISION
 
 LIVES = 250
+TTL = re.compile(r" STATE_TTL \d+ \w+")
 
 
 def told_with_queries(life):
@@ -65,6 +68,27 @@ def test_groups_having_and_filters_are_drawn():
     assert min(groups.values()) > 20
     assert having > 20
     assert filters > 10
+
+
+def test_ttls_are_drawn_and_some_change_what_is_delivered():
+    drawn, changed = Counter(), 0
+    for seed in range(LIVES):
+        life = make_life(Random(seed), "folding")
+        expected, bound = told_with_queries(life)
+        lasting = [{**line, "sql": TTL.sub("", line["sql"])} if "sql" in line else line for line in life]
+        without = run_oracle(lasting)
+        for id, told in expected.queries.items():
+            query = bound[told.sql]
+            if query.state_ttl_ms is not None:
+                same = told.rows == without.queries[id].rows
+                drawn[type(query.window).__name__] += 1
+                changed += not same
+                assert same or isinstance(query.window, CountWindow), "sessions never change"
+            elif isinstance(query.window, CountWindow):
+                drawn["none"] += 1
+    assert drawn["CountWindow"] > 20 and drawn["SessionWindow"] > 10
+    assert drawn["none"] > 2 * drawn["CountWindow"]
+    assert changed > 0.3 * drawn["CountWindow"]
 
 
 def test_some_windows_begin_too_late():

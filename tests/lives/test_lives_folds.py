@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
+from runtime.engine import close_stage
 from runtime.kernels import hashing
 from runtime.operators import by_query
 from tests.lives import lives, make_life, with_extra_query
@@ -86,6 +87,32 @@ def test_damaged_files_change_no_row(how):
 def test_killed_around_every_epoch_in_two_tiers(seeds):
     for seed in seeds:
         live("folding", seed, partitions=PARTITIONS[seed % 3], durable=WAYS[seed % 4])
+
+
+@pytest.mark.parametrize("carry_from", [1, 2, 3])
+def test_when_partials_are_carried_changes_no_row(monkeypatch, carry_from):
+    """Lives have few epochs, so without this hardly one of them gets there."""
+    monkeypatch.setattr(close_stage, "CARRY_FROM", carry_from)
+    first = 375_000 + 100 * carry_from
+    flags = f"--carry-from {carry_from}"
+    live_all("folding", range(first, first + 30), flags=flags)
+    live_all("crowded", range(first + 50, first + 60), flags=flags)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("carry_from", [1, 2, 3, 5])
+def test_when_partials_are_carried_changes_no_row_for_longer(monkeypatch, carry_from):
+    monkeypatch.setattr(close_stage, "CARRY_FROM", carry_from)
+    first = 376_000 + 500 * carry_from
+    live_all("folding", range(first, first + 400), flags=f"--carry-from {carry_from}")
+
+
+@pytest.mark.parametrize("carry_from", [1, 2])
+def test_carried_and_always_late(monkeypatch, carry_from):
+    monkeypatch.setattr(close_stage, "CARRY_FROM", carry_from)
+    for seed in range(325_000, 325_010):
+        life = always_late(make_life(Random(seed), "folding"))
+        assert differences(life, partitions=PARTITIONS[seed % 3]) == [], f"folding {seed}"
 
 
 def test_hash_collisions_never_mix_groups(monkeypatch):

@@ -102,7 +102,7 @@ def test_explain_shows_it(plan, queries):
     text = explain_plan(plan, queries, "text", observed=figures)
     assert "V  index vID" in text and "7/s observed" in text and "→ v" in text
     own = explain_query(plan, queries, "v", "text")
-    assert "join order  V" in own and "shares      the scan of V with q1, q2" in own
+    assert "reads       V" in own and "shares      the scan of V with q1, q2" in own
     assert own.splitlines()[-1].startswith("V ") and own.endswith("→ v")
 
     document = json.loads(explain_plan(plan, queries, "json"))

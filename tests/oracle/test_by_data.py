@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from optimizer.model.windows import CountWindow, PunctuatedWindow, SessionWindow
 from tests.folds import count, is_
 from tests.oracle.cases import CREATE, DELETE, EPOCH, ONE, a, asked, deliveries, run, watermark
 
 
-def total(window, *lines, having=None, where=(), **timing):
+def total(window, *lines, having=None, where=(), ttl=None, **timing):
     """(window_start, window_end, revision, k, sum of i) by k."""
     select = {"k": "#0", "total": ONE.agg("SUM", "A.i")}
     query = ONE.query(window=window, group=["A.k"], select=select, having=having, where=where)
-    return deliveries(query, *lines, **timing)
+    return deliveries(replace(query, state_ttl_ms=ttl), *lines, **timing)
 
 
 def sessions(*lines, gap=5, **how):
@@ -182,6 +184,109 @@ def test_a_late_tuple_in_a_gap_between_windows_moves_those_behind():
 def test_positions_count_from_the_creation_on():
     lines = [a(1, i=1), EPOCH, CREATE, a(1, i=2), a(2, i=4), a(3, i=8)]
     assert counts(*lines, lateness=99) == [(0, 2, 0, 1, 12)]
+
+
+# -- count windows with a STATE_TTL ---------------------------------------------------------------------------------
+
+
+def test_positions_begin_anew_after_a_pause_that_is_longer():
+    lines = [a(0, i=1), a(10, i=2), a(21, i=4), a(31, i=8)]
+    assert counts(*lines, ttl=10) == [(0, 2, 0, 1, 3), (0, 2, 0, 1, 12)]
+    assert counts(*lines, ttl=11) == [(0, 2, 0, 1, 3), (2, 4, 0, 1, 12)], "exactly that long is no pause"
+    assert counts(*lines, size=3, ttl=11) == [(0, 3, 0, 1, 7)]
+    assert counts(*lines, size=3, ttl=10) == [], "what is not full when its run ends never closes"
+
+
+def test_a_pause_is_of_what_passes_in_a_group():
+    # a20 does not pass, and b is another group
+    lines = [a(0, i=1), a(10, k=2, i=2), a(20, i=-1), a(25, i=4), a(30, k=2, i=8)]
+    assert counts(*lines, where=[("A.i", ">", 0)], ttl=20) == [(0, 2, 0, 2, 10)]
+    assert counts(*lines, where=[("A.i", ">", 0)], ttl=25) == [(0, 2, 0, 1, 5), (0, 2, 0, 2, 10)]
+
+
+def test_a_long_ttl_changes_nothing():
+    lines = [a(1, i=1), a(3, i=2), a(5, i=4), a(7, i=8), a(9, i=16), a(11, i=32), EPOCH, a(4, i=64), EPOCH, a(0, i=128)]
+    assert counts(*lines, lateness=99, ttl=11) == counts(*lines, lateness=99)
+
+
+def test_overlapping_windows_stay_within_their_run():
+    lines = [a(0, i=1), a(1, i=2), a(2, i=4), a(50, i=8), a(51, i=16)]
+    assert counts(*lines, size=2, advance=1, ttl=9) == [(0, 2, 0, 1, 3), (0, 2, 0, 1, 24), (1, 3, 0, 1, 6)]
+
+
+def test_a_late_tuple_shifts_its_own_run_only():
+    #   1 3 | 5       50 52 |        2 comes late:   1 2 | 3 5
+    lines = [a(1, i=1), a(3, i=2), a(5, i=4), a(50, i=8), a(52, i=16), EPOCH, a(2, i=32)]
+    assert sorted(counts(*lines, lateness=99, ttl=9)) == [
+        (0, 2, 0, 1, 3),
+        (0, 2, 0, 1, 24),
+        (0, 2, 1, 1, 33),
+        (2, 4, 0, 1, 6),
+    ]
+
+
+def test_runs_of_one_group_number_their_revisions_apart():
+    lines = [a(1, i=1), a(3, i=2), a(50, i=8), a(52, i=16), EPOCH, a(2, i=32), EPOCH, a(51, i=64), EPOCH, a(0, i=128)]
+    assert sorted(counts(*lines, lateness=99, ttl=9)) == [
+        (0, 2, 0, 1, 3),
+        (0, 2, 0, 1, 24),
+        (0, 2, 1, 1, 33),
+        (0, 2, 1, 1, 72),
+        (0, 2, 2, 1, 129),
+        (2, 4, 0, 1, 34),
+    ]
+
+
+def test_a_late_tuple_that_joins_two_runs():
+    #   0 4 |   20 24 |        12 comes late:   0 4 | 12 20 | 24
+    lines = [a(0, i=1), a(4, i=2), a(20, i=4), a(24, i=8), EPOCH, a(12, i=16)]
+    assert counts(*lines, lateness=99, ttl=8) == [
+        (0, 2, 0, 1, 3),
+        (0, 2, 0, 1, 12),  # of the second run; nothing replaces it
+        (2, 4, 0, 1, 20),  # no run had that window before
+    ]
+    assert counts(*lines, lateness=99, ttl=7) == [(0, 2, 0, 1, 3), (0, 2, 0, 1, 12)], "12 is a run of its own"
+
+
+def test_the_window_of_joined_runs_is_above_all_that_they_had():
+    #   0     20 24 | (revision 1 after late 22)     with 10 in between: 0 10 | 20 22 |
+    lines = [a(0, i=1), a(20, i=2), a(24, i=4), EPOCH, a(22, i=8), EPOCH, a(10, i=16)]
+    assert counts(*lines, lateness=99, ttl=10) == [
+        (0, 2, 0, 1, 6),
+        (0, 2, 1, 1, 10),
+        (0, 2, 2, 1, 17),
+        (2, 4, 0, 1, 10),
+    ]
+
+
+def test_both_of_two_rows_are_replaced():
+    # [0 4] has revision 0, [20 22] revision 1; joined by 12, the first window stays [0 4] and does not come again;
+    # late -1 makes it [-1 0]: one above both
+    lines = [a(0, i=1), a(4, i=2), a(20, i=4), a(24, i=8), EPOCH, a(22, i=16), EPOCH, a(12, i=32), EPOCH, a(-1, i=64)]
+    assert [r for r in counts(*lines, lateness=99, ttl=8) if r[0] == 0] == [
+        (0, 2, 0, 1, 3),
+        (0, 2, 0, 1, 12),
+        (0, 2, 1, 1, 20),
+        (0, 2, 2, 1, 65),
+    ]
+
+
+def test_what_was_held_back_of_a_run_replaces_nothing():
+    having = is_(ONE.agg("SUM", "A.i"), ">", 3)
+    lines = [a(0, i=1), a(4, i=2), a(20, i=4), a(24, i=8), EPOCH, a(12, i=16), EPOCH, a(2, i=32)]
+    # [0 4] is held back, [20 24] is revision 0 at the same start; [0 2] is 1
+    assert counts(*lines, lateness=99, ttl=8, having=having) == [
+        (0, 2, 0, 1, 12),
+        (0, 2, 1, 1, 33),
+        (2, 4, 0, 1, 20),
+        (2, 4, 1, 1, 18),
+        (4, 6, 0, 1, 12),
+    ]
+
+
+def test_a_session_is_the_same_with_a_ttl():
+    lines = [a(0, i=1), a(4, i=2), a(20, i=4), EPOCH, a(2, i=8), EPOCH, a(9, i=16)]
+    assert sessions(*lines, lateness=99, ttl=5) == sessions(*lines, lateness=99)
 
 
 # -- punctuated windows ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from optimizer.model.types import NUMBERS, ColumnType
 from runtime.aggregates import plugins
 from runtime.aggregates.components import components_of, lower
 from runtime.aggregates.plugins import AggregatePlugin, register
+from runtime.aggregates.sliding import Cells, slide
 from runtime.aggregates.states import concat, fold, get_state, lift, lift_fold, put_state, scalable, scale
 from runtime.buckets.file import pack, parse
 from tests.runtime.aggregates import aggregate, column, values_of
@@ -51,6 +52,9 @@ def digits(values):
     for v in values:
         total = total * 3 + v
     return total
+
+
+WAYS = ("combine", "subtract", "stacks")
 
 
 @settings(deadline=None)
@@ -95,6 +99,24 @@ def test_what_the_example_inverts_is_gone():
     left, right = examples.lift(np.array([2.0, 8.0])), examples.lift(np.array([5.0, 1.0]))
     for part, again in zip(left, examples.invert(examples.combine(left, right), right), strict=True):
         assert np.allclose(part, again)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sliding_windows_of_the_example_are_the_same_in_every_way(seed):
+    random = np.random.default_rng(seed)
+    agg = aggregate("GEO_MEAN", [ColumnType.DOUBLE])
+    (c,) = components_of(agg)
+    slices, groups = int(random.integers(1, 30)), int(random.integers(1, 4))
+    at = np.argwhere(random.random((slices, groups)) < 0.5)
+    values = [None if random.random() < 0.3 else float(random.uniform(-0.2, 9)) for _ in at]
+    lifted = lift(c, (column(ColumnType.DOUBLE, values),), None, np.zeros(len(at), np.int64))
+    cells = Cells(at[:, 0], at[:, 1], (slices, groups))
+    first = np.sort(random.integers(0, slices + 1, 12))
+    end = np.maximum(np.sort(random.integers(0, slices + 1, 12)), first)
+    found = [values_of(lower(agg, {c: slide(c, lifted, cells, first, end, way)[0]})) for way in WAYS]
+    for one, *others in zip(*found, strict=True):
+        assert all(o == one or (o and one and math.isclose(o, one, rel_tol=1e-9)) for o in others)
+    assert plugins.invertible("GEO_MEAN") and not plugins.invertible("TEST_POLYNOMIAL")
 
 
 def test_texts_arrive_as_texts():

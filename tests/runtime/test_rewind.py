@@ -94,6 +94,17 @@ def test_a_query_that_has_gone_along_cannot_go_back(rig):
     assert len(rig.rows("q0")) == 4
 
 
+@pytest.mark.parametrize("window", ["SESSION (1 SECOND)", "COUNT (SIZE 2)", "PUNCTUATED BY (n = 1)"])
+def test_windows_that_follow_from_tuples_let_nothing_go_back(rig, window):
+    poisoned(rig, f"SELECT k, COUNT(*) AS many FROM A GROUP BY k WINDOW {window}")
+    why = refused(rig, 4000)
+    assert why.reason == "WATERMARK_IN_USE"
+    assert "'q0' has closed windows up to 9999-12-31 23:59:59.000; where its windows lie follows" in why.message
+    assert "from 1970" not in why.message, "4 s and the year 9999 bound no window"
+    rig.delete("q0")
+    reset(rig, 4000)
+
+
 def test_a_query_that_begins_later_has_closed_nothing(rig):
     """Created when A was poisoned already, its first window lies in the year 9999."""
     poisoned(rig)

@@ -10,7 +10,7 @@ from optimizer.model.windows.base import NEVER
 @dataclass(frozen=True, slots=True)
 class FixedWindow:
     """[start_ms, end_ms), once. A query created when tuples at or after `start_ms` were accepted already could not give
-    its complete result, and is refused (`begins_too_late`)."""
+    its complete result, and is refused (WINDOW_IN_PAST)."""
 
     start_ms: int
     end_ms: int
