@@ -18,7 +18,8 @@ from ajoin.replay.output import json_rows
 from runtime.connectors.kafka.encode import encode_arrow, encode_json
 from runtime.connectors.sinks import ConsoleSink
 from runtime.engine.config import EngineConfig
-from tests.ajoin.world import WAIT, with_streams
+from tests.ajoin.world import with_streams
+from tests.faults.processes import until
 
 BY_USER = "SELECT W.usrID, COUNT(*) AS n FROM W GROUP BY W.usrID WINDOW TUMBLING (SIZE 1 SECOND)"
 HOPPING = "WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)"
@@ -116,7 +117,7 @@ def test_every_sink_takes_rows_without_a_window_and_with_revisions(tmp_path):
         for id, sql in QUERIES.items():
             world.client.create_query(sql, id=id, sinks=[("parquet", {"path": str(tmp_path / "out")})])
         world.feed({"W": ROWS}, watermark=2000)
-        assert world.platform.wait_until(lambda: len(list((tmp_path / "out").rglob("*.parquet"))) >= 3, WAIT)
+        until(lambda: len(list((tmp_path / "out").rglob("*.parquet"))) >= 3, "no files")  # sinks tell nobody
         for id in QUERIES:
             logged = world.client.results(id, until=2000).to_arrow()
             assert logged.num_rows

@@ -144,12 +144,44 @@ def test_folding_per_query_changes_no_row(dealt, monkeypatch):
     live_all("aligned", range(395_100, 395_120))
 
 
+COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT", "i": "INT"}
+STREAM = {"stream": "A", "schema": COLUMNS, "time": "ts", "allowed_lateness_ms": 100}
+
+
+def a(ts, i):
+    return {"event": "A", "row": {"ts": ts, "k": i % 3, "i": i}}
+
+
+def query(id, text):
+    return {"create": id, "sql": f"SELECT {text}"}
+
+
 @pytest.mark.parametrize(
-    ("profile", "seed"),
+    "life",
     [
-        ("crowded", 316_218),  # the only thing of an epoch behind the watermark was a punctuation
-        ("crowded", 308_030),  # LAST among tuples of one time that different queries want
+        pytest.param(
+            [
+                query("q", "k, SUM(i) AS s FROM A WHERE i < 100 GROUP BY k WINDOW PUNCTUATED BY (i >= 100)"),
+                *(a(1, 1), a(2, 2), a(6, 4), a(9, 100), {"epoch": True}),
+                *(a(5, 101), {"epoch": True}),
+                *(a(7, 102), {"epoch": True}),
+            ],
+            id="the only thing of an epoch behind the watermark is a punctuation",
+        ),
+        pytest.param(
+            [
+                query("all", "LAST(i) AS l, FIRST(i) AS f FROM A WINDOW TUMBLING (SIZE 10 MS)"),
+                query(
+                    "odd", "LAST(i) AS l, FIRST(i) AS f FROM A WHERE i % 2 = 1 WINDOW TUMBLING (SIZE 10 MILLISECONDS)"
+                ),
+                query("few", "LAST(i) AS l, FIRST(i) AS f FROM A WHERE i > 5 WINDOW TUMBLING (SIZE 10 MS)"),
+                *(a(5, i) for i in (4, 9, 2, 8, 7, 6, 3)),
+                *({"epoch": True}, a(5, 1), a(5, 11), a(5, 12), {"epoch": True}, a(30, 1)),
+            ],
+            id="LAST among tuples of one time that different queries want",
+        ),
     ],
 )
-def test_lives_that_once_differed(profile, seed):
-    live(profile, seed)
+def test_lives_that_once_differed(life):
+    """Made small; the seeds that found them draw other lives today."""
+    assert differences([STREAM, *life]) == []
