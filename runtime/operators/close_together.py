@@ -9,7 +9,8 @@ What this leaves to the closers of single queries: windows that follow from tupl
 laying out every (entry, window) is not the way, and queries of which this epoch brought late tuples, whose rows come
 again.
 
-At most about PAIRS (entry, query, window) are laid out at a time; one query is never cut.
+At most about PAIRS (entry, query, window) are laid out at a time; a query that has more alone is left to its own
+closer, which cuts it or lets its windows share work.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def close_together(
         high = min(int(spans.end.max()) - 1, now)
         if mine and low <= high:
             for part, laid in _laid(entries, spans, low, high, mine):
-                _write(open, [queries[i] for i in part], spans.logic, laid, writer, overflows)
+                if laid is None:
+                    others += [queries[i] for i in part]
+                else:
+                    _write(open, [queries[i] for i in part], spans.logic, laid, writer, overflows)
     return others
 
 
@@ -131,13 +135,16 @@ def _late(entries: _Entries, spans: _Spans, mine: Sequence[int], done: int, epoc
 
 def _laid(
     entries: _Entries, spans: _Spans, low: int, high: int, mine: Sequence[int]
-) -> Iterator[tuple[Sequence[int], Laid]]:
+) -> Iterator[tuple[Sequence[int], Laid | None]]:
     sets = entries.open.partials.sets
     starts, members = listed(entries.members(mine))
     common = (sets.codes, starts, members, entries.spans.codes, spans.first, spans.end, low, high - low + 1)
     counts = count_laid(*common, len(mine))
-    if int(counts.sum()) <= PAIRS or len(mine) == 1:
+    if int(counts.sum()) <= PAIRS:
         yield mine, lay_out(*common, counts, entries.open.numbers)
+        return
+    if len(mine) == 1:
+        yield mine, None
         return
     middle = len(mine) // 2
     yield from _laid(entries, spans, low, high, mine[:middle])

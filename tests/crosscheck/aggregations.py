@@ -45,9 +45,9 @@ class Aggregation:
 def make_aggregation(rng: Random) -> Aggregation:
     draw = Draw(rng, ways=rng.choice((1, 1, 1, 2, 2, 3)))
     clauses = draw.clauses()
-    columns = _columns(draw, clauses)
-    groups = [_group(rng, columns) for _ in range(rng.choice((0, 1, 1, 2)))]
-    calls = [_filtered(rng, columns, len(draw.sources) == 1) for _ in range(rng.randint(1, 4))]
+    columns = usable_columns(draw, clauses)
+    groups = [group_item(rng, columns) for _ in range(rng.choice((0, 1, 1, 2)))]
+    calls = [filtered_call(rng, columns, len(draw.sources) == 1) for _ in range(rng.randint(1, 4))]
     names = [f"g{i}" for i in range(len(groups))], [f"x{i}" for i in range(len(calls))]
     items = [around("", t, f" AS {n}") for t, n in zip([*groups, *calls], [*names[0], *names[1]], strict=True)]
     having = _having(rng, columns) if rng.random() < 0.25 else None
@@ -70,13 +70,13 @@ def make_aggregation(rng: Random) -> Aggregation:
     )
 
 
-def _columns(draw: Draw, clauses: Text) -> dict[str, T]:
+def usable_columns(draw: Draw, clauses: Text) -> dict[str, T]:
     """Those that mean the same everywhere: a column of USING has no alias of its own in GROUP BY."""
     shared = " USING " in clauses.ours
     return {c: t for c, t in draw.every().items() if not (shared and c.lower().endswith("k"))}
 
 
-def _group(rng: Random, columns: dict[str, T]) -> Text:
+def group_item(rng: Random, columns: dict[str, T]) -> Text:
     column = rng.choice(list(columns))
     if rng.random() < 0.6:
         return same(column, columns[column])
@@ -86,7 +86,7 @@ def _group(rng: Random, columns: dict[str, T]) -> Text:
     return same(f"({column} IS {rng.choice(('', 'NOT '))}NULL)", T.BOOLEAN)
 
 
-def _filtered(rng: Random, columns: dict[str, T], one_stream: bool) -> Text:
+def filtered_call(rng: Random, columns: dict[str, T], one_stream: bool) -> Text:
     conditions = [] if rng.random() < 0.75 else [Expressions(rng, columns).condition(1)]
     ours, theirs = (_filter([getattr(c, side) for c in conditions]) for side in ("ours", "theirs"))
     call, nulls = _call(rng, columns, one_stream)

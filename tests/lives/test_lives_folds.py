@@ -28,7 +28,7 @@ from tests.lives.told import live
 @pytest.mark.parametrize(
     ("profile", "seeds"),
     [
-        *chunks("folding", 300_000, 400, 25),
+        *chunks("folding", 300_000, 350, 25),
         *chunks("aligned", 305_000, 100, 25),
         *chunks("crowded", 308_000, 100, 10),
     ],

@@ -39,7 +39,7 @@ def live_all(profile, seeds, rotting=None, **how):
 @pytest.mark.parametrize(
     ("profile", "seeds"),
     [
-        *chunks("tiny", 10_000, 700, 50),
+        *chunks("tiny", 10_000, 400, 50),
         *chunks("medium", 20_000, 30, 5),
         *chunks("deep", 30_000, 50, 25),
         *chunks("wide", 40_000, 3, 1),

@@ -41,7 +41,7 @@ def short_is_long(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("profile", "seeds"), [*chunks("aligned", 305_500, 150, 50), *chunks("folding", 307_000, 150, 50)]
+    ("profile", "seeds"), [*chunks("aligned", 305_500, 80, 40), *chunks("folding", 307_000, 80, 40)]
 )
 def test_engine_and_oracle_agree(profile, seeds, short_is_long):
     live_all(profile, seeds)
@@ -50,5 +50,5 @@ def test_engine_and_oracle_agree(profile, seeds, short_is_long):
 
 @pytest.mark.parametrize("how", [{"sharing": "off"}, {"exchange": "value"}])
 def test_other_ways_to_run(how, short_is_long):
-    live_all("aligned", range(308_000, 308_025), **how)
+    live_all("aligned", range(308_000, 308_015), **how)
     assert min(short_is_long.values()) > 0

@@ -10,9 +10,11 @@ from tests.lives.told import live
 pytestmark = pytest.mark.spark
 
 LIVES = (
-    *(("tiny", seed) for seed in range(700, 720)),
-    *(("deep", seed) for seed in range(730, 738)),
+    *(("tiny", seed) for seed in range(700, 708)),
+    *(("deep", seed) for seed in range(730, 733)),
     *(("medium", seed) for seed in range(740, 742)),
+    *(("folding", seed) for seed in range(750, 755)),
+    *(("crowded", seed) for seed in range(760, 761)),
 )
 
 
@@ -21,7 +23,15 @@ def test_engine_on_spark_and_oracle_agree(profile, seed, spark):
     live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark")
 
 
-BY_VALUE = (("tiny", 760), ("tiny", 761), ("tiny", 762), ("deep", 770), ("deep", 771), ("medium", 780))
+BY_VALUE = (
+    ("tiny", 760),
+    ("tiny", 761),
+    ("tiny", 762),
+    ("deep", 771),
+    ("medium", 780),
+    ("folding", 781),
+    ("folding", 782),
+)
 
 
 @pytest.mark.parametrize(("profile", "seed"), BY_VALUE)
@@ -31,7 +41,7 @@ def test_engine_on_spark_by_value_and_oracle_agree(profile, seed, spark):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("profile", ["tiny", "deep", "medium", "wide"])
+@pytest.mark.parametrize("profile", ["tiny", "deep", "medium", "wide", "folding", "crowded"])
 def test_engine_on_spark_and_oracle_agree_for_longer(profile, seed, spark):
     live(profile, 9_000 + seed, spark, partitions=1 + seed % 4, flags="--spark")
 
