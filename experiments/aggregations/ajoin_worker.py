@@ -10,6 +10,7 @@ from typing import cast
 import pyarrow.compute as pc
 
 from ajoin.sql import parse_query
+from experiments.aggregations.data import HALVES
 from experiments.aggregations.workload import COLUMNS, Aggregation
 from experiments.systems.platform_worker import check, engine_for
 from experiments.systems.protocol import Answer, Request, serve
@@ -25,7 +26,7 @@ def run(request: Request) -> Answer:
     queries = [Aggregation.from_json(q) for q in request["queries"]]
     with engine_for({}) as engine:
         path = str(Path(request["data"]) / "chunks")
-        engine.create_stream(SCHEMA, ConnectorSpec("files", (("path", path), ("max_files", "1"))))
+        engine.create_stream(SCHEMA, ConnectorSpec("files", (("path", path), ("max_files", str(HALVES)))))
         schemas = engine.schemas()
         check(engine, cast(list[Control], [CreateQuery(q.id, parse_query(q.ajoin(), schemas)) for q in queries]))
         return _checked(engine, queries, request["until"]) if request["count"] else _timed(engine)

@@ -1,7 +1,8 @@
 """Tuples of stream S on disk, and what queries must make of them.
 
-Two layouts of the same tuples: `chunks`, a file per piece of event time, in order; `readers`, two files with every
-other tuple, because Flink reads files in no promised order and would drop what then comes late.
+Two layouts of the same tuples: `chunks`, two files per piece of event time, in order, with every other tuple each, so
+that both cores can read; `readers`, two files with every other tuple of all, because Flink reads files in no promised
+order and would drop what then comes late.
 
 `expected` is an implementation of its own, by sorting in NumPy, to which all systems are compared: number of rows and
 sum of all aggregates, per query, over the windows that end up to a time.
@@ -20,11 +21,12 @@ import pyarrow.parquet as pq
 from experiments.aggregations.workload import COLUMNS, DENSITY, Aggregation
 
 CHECKED_TUPLES = 100_000
+HALVES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """`chunk`: tuples in each of `chunks` files."""
+    """`chunk`: tuples in each of `chunks` pieces of event time."""
 
     folder: Path
     chunk: int
@@ -44,7 +46,9 @@ def make(folder: Path, chunk: int, chunks: int, density: int = DENSITY, seed: in
         columns = {name: draw.integers(0, values, chunk) for name, values in COLUMNS.items()}
         ts = (number * chunk + np.arange(chunk, dtype=np.int64)) * 1000 // density
         tables.append(pa.table({**columns, "ts": ts}))
-        pq.write_table(tables[-1], folder / "chunks" / f"{number:05d}.parquet")
+        for half in range(HALVES):
+            some = tables[-1].take(pa.array(np.arange(half, chunk, HALVES)))
+            pq.write_table(some, folder / "chunks" / f"{number:05d}-{half}.parquet")
     whole = pa.concat_tables(tables)
     for reader in range(2):
         rows = pa.array(np.arange(reader, whole.num_rows, 2))

@@ -3,6 +3,8 @@ and two-phase aggregation. Runs in Flink's own environment."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -76,13 +78,25 @@ def _until(environment: Any, q: Aggregation, last: int) -> list[int]:
 
 
 def _checked(environment: Any, q: Aggregation, until: int) -> list[int]:
-    count = total = 0
-    numbers = ", ".join(q.names)
-    with environment.execute_sql(f"SELECT {_END}, {numbers} FROM ({q.flink()})").collect() as rows:
-        for end, *values in rows:
-            if end <= until:
-                count, total = count + 1, total + sum(values)
-    return [count, total]
+    """Through files: to collect a hundred thousand rows in Python takes minutes."""
+    folder = Path(tempfile.mkdtemp(prefix="flink-rows-"))
+    made = ", ".join(f"{name} BIGINT" for name in q.names)
+    table = f"checked_{q.id}"
+    environment.execute_sql(
+        f"CREATE TABLE {table} (window_end BIGINT, {made}) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{folder.as_uri()}', 'format' = 'csv')"
+    )
+    try:
+        environment.execute_sql(f"INSERT INTO {table} SELECT {_END}, {', '.join(q.names)} FROM ({q.flink()})").wait()
+        count = total = 0
+        for file in folder.rglob("*part-*"):
+            for line in file.read_text().splitlines():
+                end, *values = map(int, line.split(","))
+                if end <= until:
+                    count, total = count + 1, total + sum(values)
+        return [count, total]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def warm(_: Request) -> Answer:

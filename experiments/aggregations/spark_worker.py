@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from experiments.aggregations.data import HALVES
 from experiments.aggregations.workload import COLUMNS, Aggregation
 from experiments.systems.protocol import Answer, Request, serve
 from experiments.systems.spark_worker import session, warm
@@ -17,7 +18,7 @@ def _rows(q: Aggregation, data: Path) -> Any:
     from pyspark.sql import functions as F
 
     schema = ", ".join(f"{c} BIGINT" for c in (*COLUMNS, "ts"))
-    rows = session().readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(data / "chunks"))
+    rows = session().readStream.schema(schema).option("maxFilesPerTrigger", HALVES).parquet(str(data / "chunks"))
     rows = rows.withColumn("rt", F.timestamp_millis("ts")).withWatermark("rt", "0 seconds")
     values = [F.sum("v").alias("s"), F.count("*").alias("n"), F.max("v").alias("m")][: q.values]
     return rows.groupBy(F.window("rt", f"{q.size} seconds").alias("w"), q.key).agg(*values)
