@@ -13,10 +13,10 @@ the other. Its rows are first compared with those of an implementation in NumPy,
 sum of all aggregates, query by query (of many queries the first CHECKED; the platform: all). Then each run times all
 systems in turn. Ratios are formed within a run; told are their median and spread.
 
-Flink and Spark plan and start tasks in every run: a run over the first third is subtracted, after one to warm up. The platform is charged for
-everything from its first epoch to its last commit. At the end of a file Flink closes all windows; of A3 that would be
-3,600 more than were due, so there it waits for more files, and the time is taken when the last due window has come.
-What does not end in the time limit is told as such, with the rate it can have had at most.
+Flink and Spark plan and start tasks in every run: a run over the first third is subtracted, after one to warm up. The
+platform is charged for everything from its first epoch to its last commit. At the end of a file Flink closes all
+windows; of A3 that would be 3,600 more than were due, so there it waits for more files, and the time is taken when the
+last due window has come. What does not end in the time limit is told as such, with the rate it can have had at most.
 """
 
 from __future__ import annotations
