@@ -145,7 +145,7 @@ def test_folding_per_query_changes_no_row(dealt, monkeypatch):
 
 
 COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT", "i": "INT"}
-STREAM = {"stream": "A", "schema": COLUMNS, "time": "ts", "allowed_lateness_ms": 100}
+STREAM = {"stream": "A", "schema": COLUMNS, "time": "ts", "watermark_delay_ms": 20, "allowed_lateness_ms": 100}
 
 
 def a(ts, i):
@@ -162,9 +162,8 @@ def query(id, text):
         pytest.param(
             [
                 query("q", "k, SUM(i) AS s FROM A WHERE i < 100 GROUP BY k WINDOW PUNCTUATED BY (i >= 100)"),
-                *(a(1, 1), a(2, 2), a(6, 4), a(9, 100), {"epoch": True}),
-                *(a(5, 101), {"epoch": True}),
-                *(a(7, 102), {"epoch": True}),
+                *(a(39, 2), a(83, 1), {"epoch": True}),  # the watermark is 63 from here on
+                *(a(47, 102), a(75, 3), {"epoch": True}),  # the edge is late, the tuple that passes is not
             ],
             id="the only thing of an epoch behind the watermark is a punctuation",
         ),
