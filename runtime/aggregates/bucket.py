@@ -26,6 +26,7 @@ from runtime.buckets.views import Arrays, get_column, get_times, put_column, put
 from runtime.columns import column
 from runtime.columns.coded_sets import CodedSets, concat_sets
 from runtime.columns.column import ColumnData, compacted
+from runtime.kernels.fetch import fetch
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -41,7 +42,9 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """`edges[slot]`: (time, epoch) of punctuations of the query in this slot, as two rows of numbers; `firsts[slot]`:
+    """`lo` and `hi` are one array where every entry is of one slice or time.
+
+    `edges[slot]`: (time, epoch) of punctuations of the query in this slot, as two rows of numbers; `firsts[slot]`:
     the same of the first tuple that an epoch brought."""
 
     hashes: U64
@@ -60,14 +63,15 @@ class Partials:
         return len(self.hashes)
 
     def take(self, rows: npt.NDArray[Any]) -> Partials:
+        lo = fetch(self.lo, rows)
         return replace(
             self,
-            hashes=self.hashes[rows],
-            lo=self.lo[rows],
-            hi=self.hi[rows],
-            sets=self.sets.take(rows),
-            epochs=self.epochs[rows],
-            weights=self.weights[rows],
+            hashes=fetch(self.hashes, rows),
+            lo=lo,
+            hi=lo if self.hi is self.lo else fetch(self.hi, rows),
+            sets=CodedSets(self.sets.table, fetch(self.sets.codes, rows)),
+            epochs=fetch(self.epochs, rows),
+            weights=fetch(self.weights, rows),
             keys=tuple(k.take(rows) for k in self.keys),
             states={c: s.take(rows) for c, s in self.states.items()},
         )
@@ -77,7 +81,7 @@ def put_partials(arrays: Arrays, meta: dict[str, Any], partials: Partials, epoch
     """`epoch`: that of the bucket, which its reader is told."""
     arrays["hash"] = partials.hashes
     put_times(arrays, "lo", partials.lo)
-    if (partials.hi != partials.lo).any():
+    if partials.hi is not partials.lo and (partials.hi != partials.lo).any():
         put_times(arrays, "hi", partials.hi)
     sets = partials.sets.compact()
     arrays["sets"] = sets.table
@@ -110,12 +114,11 @@ def get_partials(
     first = int(np.searchsorted(hashes, np.uint64(first_hash)))
     end = len(hashes) if end_hash >= 1 << 64 else int(np.searchsorted(hashes, np.uint64(end_hash)))
     piece = slice(first, end)
-    lo = get_times(file, "lo")
-    hi = get_times(file, "hi") if "hi" in a else lo
+    lo = get_times(file, "lo")[piece]
     return Partials(
         hashes[piece],
-        lo[piece],
-        hi[piece],
+        lo,
+        get_times(file, "hi")[piece] if "hi" in a else lo,
         _sets(file, piece, end - first),
         a["epochs"][piece] if "epochs" in a else np.full(end - first, epoch, np.int64),
         a["weights"][piece] if "weights" in a else np.zeros(end - first, np.int64),
@@ -161,10 +164,11 @@ def concat_partials(parts: Sequence[Partials], words: int) -> Partials:
     if len(parts) == 1:
         return replace(parts[0], sets=parts[0].sets.widened(words), edges={}, firsts={}, standing={})
     keys = tuple(column.concat([compacted(p.keys[i]) for p in parts]) for i in range(len(parts[0].keys)))
+    lo = np.concatenate([p.lo for p in parts])
     return Partials(
         np.concatenate([p.hashes for p in parts]),
-        np.concatenate([p.lo for p in parts]),
-        np.concatenate([p.hi for p in parts]),
+        lo,
+        lo if all(p.hi is p.lo for p in parts) else np.concatenate([p.hi for p in parts]),
         concat_sets([p.sets for p in parts], words),
         np.concatenate([p.epochs for p in parts]),
         np.concatenate([p.weights for p in parts]),

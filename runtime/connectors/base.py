@@ -78,6 +78,17 @@ def carried(read: Read) -> Read:
     return whole
 
 
+def load(read: Read, schema: StreamSchema, needed: frozenset[str]) -> Loaded:
+    """What the read brings; the table may lack columns that are not `needed`.
+
+    A read that can leave columns out has a method `load_some`. It may do so only where it is certain that the same
+    tuples come: whether a tuple can be decoded must not depend on who asks.
+    """
+    some = getattr(read, "load_some", None)
+    loaded: Loaded = read.load(schema) if some is None else some(schema, needed)
+    return loaded
+
+
 def place_of(read: Read, otherwise: str) -> str:
     """Where a read's tuples lie, in words. One that knows (a file, a piece of a topic) has an attribute `place`."""
     return str(getattr(read, "place", otherwise))

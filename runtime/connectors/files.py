@@ -266,12 +266,15 @@ class FileRead:
     trouble: str | None = None
 
     def load(self, schema: StreamSchema) -> Loaded:
+        return self.load_some(schema, None)
+
+    def load_some(self, schema: StreamSchema, needed: frozenset[str] | None) -> Loaded:
         if self.format is None:
             return unreadable(schema, self.name, "its name does not tell the format; set the option format or pattern")
         trouble = self._look() if self.data is None and self.trouble is None else self.trouble
         if trouble is not None:
             return unreadable(schema, self.name, trouble)
-        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data)
+        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data, needed)
 
     @property
     def place(self) -> str:

@@ -24,6 +24,7 @@ import json
 import sys
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from optimizer.model.types import ColumnType, StreamSchema
+from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ARROW_TYPES, DeadLetter, Loaded, arrow_schema
 from runtime.connectors.conform import conform_table
 from runtime.connectors.decode import decode_rows
@@ -55,12 +56,19 @@ def format_of(name: str) -> str | None:
 
 
 def load_file(
-    path: Path, format: str, schema: StreamSchema, place: str, delimiter: str = ",", data: bytes | None = None
+    path: Path,
+    format: str,
+    schema: StreamSchema,
+    place: str,
+    delimiter: str = ",",
+    data: bytes | None = None,
+    needed: frozenset[str] | None = None,
 ) -> Loaded:
-    """All tuples of the file in file order; `place` names it in dead letters. `data`: what the file holds, if known."""
+    """All tuples of the file in file order; `place` names it in dead letters. `data`: what the file holds, if known.
+    `needed`: columns that must be there (None: all)."""
     try:
         if format == "parquet":
-            return _parquet(path if data is None else pa.BufferReader(data), schema, place)
+            return _parquet(path if data is None else pa.BufferReader(data), schema, place, needed)
         if data is None:
             data = path.read_bytes()
         if path.name.lower().endswith(".gz"):
@@ -90,12 +98,25 @@ def unreadable(schema: StreamSchema, place: str, why: str) -> Loaded:
 # -- Parquet -------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path | pa.BufferReader, schema: StreamSchema, place: str) -> Loaded:
+def _parquet(
+    path: Path | pa.BufferReader, schema: StreamSchema, place: str, needed: frozenset[str] | None = None
+) -> Loaded:
     with pq.ParquetFile(path) as file:
         _check_size(file.metadata)
+        if needed is not None:
+            left = tuple(c for c in schema.columns if c.name in needed or not _certain(file.schema_arrow, c))
+            schema = replace(schema, columns=left)
         wanted = {c.name for c in schema.columns}
         present = [name for name in file.schema_arrow.names if name in wanted]
         return conform_table(file.read(columns=present), schema, place)
+
+
+def _certain(types: pa.Schema, column: Column) -> bool:
+    """Is every value of the column one of its type, whatever it is? Then nothing is learned by reading it. A text may
+    have bytes that are none."""
+    positions = types.get_all_field_indices(column.name)
+    same = len(positions) == 1 and types.field(positions[0]).type == ARROW_TYPES[column.type]
+    return same and column.type is not ColumnType.STRING
 
 
 def _check_size(metadata: pq.FileMetaData) -> None:

@@ -181,8 +181,8 @@ def _commit(s: State, event: EpochCommitted) -> Handled:
         sources[bucket] = replace(ref, views=views)
     sources |= {r.id: r for r in event.sources}
     waiting = postponed.after(s.postponed, event.postponed, event.resumed, s.running)
-    running = s.running.items()
-    come = {uid: marks.advance(s, streams, waiting, q, event.epoch) for uid, q in running if q.query.folds}
+    advances = marks.Advances(s, streams, waiting, event.epoch)
+    come = {uid: advances.of(q) for uid, q in s.running.items() if q.query.folds}
     partials = {name: ref for name, ref in s.partials.items() if name not in event.merged}
     partials |= {ref.file: ref for ref in event.partials}
     unneeded += event.merged

@@ -31,21 +31,31 @@ class Advance(NamedTuple):
     horizon: int | None
 
 
-def advance(
-    state: State, streams: Mapping[str, StreamState], waiting: Work, query: RunningQuery, epoch: int
-) -> Advance:
-    """By an epoch that leaves the streams as in `streams` and postponed work as in `waiting`."""
-    known = state.marks.get(query.uid, ())
-    before = known[-1].watermark if known else None
-    reached = held_back(waiting, query.uid, query_watermark(streams, query))
-    if reached is None or (before is not None and reached <= before):
-        return Advance(before, before, known, _horizon(state, streams, query))
-    return Advance(before, reached, (*known, Mark(epoch, reached)), _horizon(state, streams, query))
+class Advances:
+    """By an epoch that leaves the streams as in `streams` and postponed work as in `waiting`. What follows from streams
+    alone is looked up once for all queries over the same ones."""
 
+    def __init__(self, state: State, streams: Mapping[str, StreamState], waiting: Work, epoch: int) -> None:
+        self._state, self._streams, self._waiting, self._epoch = state, streams, waiting, epoch
+        self._known: dict[frozenset[str], tuple[int | None, int | None]] = {}
 
-def _horizon(state: State, streams: Mapping[str, StreamState], query: RunningQuery) -> int | None:
-    bounds = [streams[s].accept_from for s in query.query.streams]
-    return min((b for b in bounds if b is not None), default=None) if None not in bounds else None
+    def of(self, query: RunningQuery) -> Advance:
+        marks = self._state.marks.get(query.uid, ())
+        before = marks[-1].watermark if marks else None
+        watermark, horizon = self._bounds(query)
+        reached = held_back(self._waiting, query.uid, watermark)
+        if reached is None or (before is not None and reached <= before):
+            return Advance(before, before, marks, horizon)
+        return Advance(before, reached, (*marks, Mark(self._epoch, reached)), horizon)
+
+    def _bounds(self, query: RunningQuery) -> tuple[int | None, int | None]:
+        """The watermark of its streams, and the time before which none of them accepts anything."""
+        streams = query.query.streams
+        if streams not in self._known:
+            bounds = [self._streams[s].accept_from for s in streams]
+            horizon = min((b for b in bounds if b is not None), default=None) if None not in bounds else None
+            self._known[streams] = query_watermark(self._streams, query), horizon
+        return self._known[streams]
 
 
 def kept(query: RunningQuery, advanced: Advance, oldest: int | None) -> tuple[Mark, ...]:

@@ -27,7 +27,7 @@ from runtime.control.state import StreamState
 from runtime.engine.due import is_due, narrowed
 from runtime.engine.repair import DAMAGE
 from runtime.engine.stage_context import StageContext
-from runtime.execution.folding import FoldQuery, FoldUsers, Slices
+from runtime.execution.folding import FoldUsers, Slices
 from runtime.execution.shipped import ShippedOnce
 from runtime.operators.close import CloseReport, CloseShared, CloseTask, run_close
 from runtime.operators.closing import ClosingFold, Progress, SlotsAt
@@ -119,7 +119,9 @@ class CloseStage:
     ) -> ClosingFold:
         state = self.context.state
         distinct: dict[Progress, int] = {}
-        progress = [distinct.setdefault(self._progress(q), len(distinct)) for q in users.queries]
+        advances = marks.Advances(state, self.streams, self.waiting, self.epoch)
+        come = (advances.of(q.query) for q in users.queries)
+        progress = [distinct.setdefault(Progress(c.marks, c.before, c.now, c.horizon), len(distinct)) for c in come]
         written = {(ref.group, ref.version) for ref in (*refs, *(part for b in ready for part in b.parts))}
         slots: list[SlotsAt] = []
         for group, version in sorted(written):
@@ -130,10 +132,6 @@ class CloseStage:
         known = {(at.group, at.version) for at in slots}
         held = tuple(ref for ref in refs if (ref.group, ref.version) in known)
         return ClosingFold(number, tuple(distinct), tuple(progress), tuple(slots), held, carry)
-
-    def _progress(self, q: FoldQuery) -> Progress:
-        come = marks.advance(self.context.state, self.streams, self.waiting, q.query, self.epoch)
-        return Progress(come.marks, come.before, come.now, come.horizon)
 
     def _run(self, folds: list[ClosingFold]) -> list[CloseReport]:
         exchange, bounds = self.context.exchange, self.context.plan.partitioning.bounds

@@ -22,5 +22,6 @@ class CompiledPlans:
             queries = {uid: r.query for uid, r in state.queries.items()}
             schemas = {name: st.schema for name, st in state.streams.items()}
             held = compile_plan(plan, queries, schemas, closed_lists=self._sharing.closed_lists)
-            self._held = {v: p for v, p in self._held.items() if v == state.executed.version} | {plan.version: held}
+            needed = (state.executed.version, state.plan.version)
+            self._held = {v: p for v, p in self._held.items() if v in needed} | {plan.version: held}
         return held

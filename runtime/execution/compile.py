@@ -118,7 +118,16 @@ def _source(stream: str, plan: Plan, queries: Mapping[str, RunningQuery], schema
             )
         )
     needed = tuple(c.name for c in schema.columns if c.name in columns)
-    return SourceSpec(schema, needed, tuple(sorted(shapes, key=_by_length)), tuple(views))
+    reads = frozenset(columns).union(*(_reads(view) for view in views))
+    return SourceSpec(schema, needed, tuple(sorted(shapes, key=_by_length)), tuple(views), reads)
+
+
+def _reads(view: ViewSpec) -> set[str]:
+    """The columns of its conditions, folds, rows and keys."""
+    exprs = [s.condition for s in view.selections if s.condition is not None]
+    exprs += [o.expr for sink in view.rows for o in sink.outputs]
+    read = {c.column for e in exprs for c in ex.columns_of(e)}
+    return read | {c.column for fold in view.folds for c in fold.columns} | {c for key in view.keys for c, _ in key}
 
 
 def _join(

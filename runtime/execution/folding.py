@@ -21,9 +21,11 @@ from optimizer.model import expressions as ex
 from optimizer.model.expressions import Aggregate, Expr
 from optimizer.model.folds import cut_of, fold_key, on_leaves
 from optimizer.model.plan import Plan, RunningQuery
+from optimizer.model.query import Source
 from optimizer.model.windows import PunctuatedWindow, SessionWindow, Window
 from runtime.aggregates.components import Component, components_of
 from runtime.aggregates.states import scalable
+from runtime.machine.cache import BoundedCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,13 @@ class FoldUsers:
 
 
 def aggregate_on_leaves(rq: RunningQuery, aggregate: Aggregate) -> Aggregate:
-    made = on_leaves(rq, aggregate)
+    """Asked for every query in every epoch that closes windows, and the same for most: so it is remembered."""
+    made = _ON_LEAVES.get_or_make((rq.query.sources, aggregate), lambda: on_leaves(rq, aggregate))
     assert isinstance(made, Aggregate)
     return made
+
+
+_ON_LEAVES: BoundedCache[tuple[tuple[Source, ...], Aggregate], Expr] = BoundedCache(1 << 12)
 
 
 def fold_specs(plan: Plan, queries: Mapping[str, RunningQuery], uids: Iterable[str]) -> tuple[FoldSpec, ...]:

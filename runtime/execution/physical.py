@@ -73,6 +73,8 @@ class SourceSpec:
     columns: tuple[str, ...]
     shapes: tuple[Window, ...]
     views: tuple[ViewSpec, ...]
+    reads: frozenset[str] = frozenset()
+    """All columns that tasks look at, besides the event time."""
 
 
 @dataclass(frozen=True, slots=True)

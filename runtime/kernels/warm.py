@@ -34,7 +34,7 @@ LOADED = (choosing, coding, folding, layout, runs, sketches, sliding)
 
 def warm_up() -> None:
     times = np.array([5, 15], np.int64)
-    grouping.fold_entries(np.array([7, 7], np.uint64), times, times, np.array([[1], [2]], np.uint64))
+    grouping.fold_entries(np.array([7, 7], np.uint64), times, times, np.array([1, 2], np.int32))
     one = np.array([10], np.int64)
     sets = np.ones((2, 1), np.uint64)
     starts = slices.slice_starts(times, one, one)
@@ -50,7 +50,7 @@ def warm_up() -> None:
     query_sets.members(sets, np.cumsum(counts) - counts, int(counts.sum()))
     query_sets.sum_members(sets, np.ones(2))
     coding.numbers_of(np.zeros(2, np.int64), 1)
-    for kind in (np.int64, np.int32, np.float64, np.uint8, np.bool_):
+    for kind in (np.int64, np.uint64, np.int32, np.float64, np.uint8, np.bool_):
         for fixed in (False, True):  # a file's column cannot be written, which makes it another kind of array
             values = np.zeros(2, kind)
             values.setflags(write=not fixed)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.windows import SessionWindow
-from runtime.kernels.sessions import session_begins
+from runtime.kernels.sessions import cut_sessions
 from runtime.operators.closing import (
     Closed,
     ClosingQuery,
@@ -38,9 +38,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Sessions(NamedTuple):
-    """`entries`: those of one session together, in order of arrival; a session's are entries[offsets[s]:...]."""
+    """`entries`: those of one session together, in order of time; a session's are entries[offsets[s]:...]."""
 
-    entries: I64
+    entries: npt.NDArray[np.int32]
     offsets: I64
     groups: I64
     starts: I64
@@ -48,15 +48,9 @@ class Sessions(NamedTuple):
 
 
 def sessions(open: Open, mine: I64, gap: int) -> Sessions:
-    partials = open.partials
-    by_time = mine[np.lexsort((partials.lo[mine], open.numbers[mine]))]
-    lo, hi, groups = partials.lo[by_time], partials.hi[by_time], open.numbers[by_time]
-    begins = session_begins(groups, lo, hi, gap)
-    first = np.flatnonzero(begins)
-    session = np.cumsum(begins) - 1
-    entries = by_time[np.lexsort((by_time, session))]
-    lasts = np.maximum.reduceat(hi, first) if len(first) else hi[:0]
-    return Sessions(entries, np.append(first, len(mine)).astype(np.int64), groups[first], lo[first], lasts)
+    entries, begins, lasts = cut_sessions(mine, open.numbers, open.lo, open.hi, gap)
+    first = entries[begins]
+    return Sessions(entries, np.append(begins, len(mine)), open.numbers[first], open.lo[first], lasts)
 
 
 def close_sessions(open: Open, mine: I64, q: ClosingQuery, epoch: int, having: Having | None) -> Closed:
@@ -70,18 +64,17 @@ def close_sessions(open: Open, mine: I64, q: ClosingQuery, epoch: int, having: H
     due = q.now > ends
     if q.before is not None:
         due &= q.before <= ends
-    due &= ~np.isin(found.groups, late)
+    if len(late):
+        due &= ~np.isin(found.groups, late)
     none = np.zeros(len(ends), np.int64)
-    whole = Windows(found.groups, found.starts, ends, none, found.entries.astype(np.int32), found.offsets)
-    yield whole.take(np.flatnonzero(due))
+    yield Windows(found.groups, found.starts, ends, none, found.entries, found.offsets).take(np.flatnonzero(due))
     for replayed in _replays(open, mine, late, q, epoch, having):
         yield window_rows(replayed.rows)
 
 
 def _late(open: Open, mine: I64, q: ClosingQuery) -> I64:
     """Groups of which the entries alone do not say what was delivered."""
-    partials = open.partials
-    late = late_groups(partials.lo[mine], partials.epochs[mine], open.numbers[mine], Marks(q.marks))
+    late = late_groups(open.lo[mine], open.epochs[mine], open.numbers[mine], Marks(q.marks))
     return np.union1d(late, np.array([row.group for row in open.standing(q.slots)], np.int64))
 
 
@@ -107,7 +100,7 @@ def _replayed(
 ) -> Replayed:
     window = q.query.query.window
     assert isinstance(window, SessionWindow)
-    epochs = open.partials.epochs[entries]
+    epochs = open.epochs[entries]
     out: list[StandingRow] = []
     for then, mark in replayed_epochs(open, epochs, Marks(q.marks), epoch):
         found = sessions(open, entries[epochs <= then], window.gap_ms)

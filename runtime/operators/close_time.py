@@ -27,7 +27,7 @@ import numpy.typing as npt
 from optimizer.model.combining import SHARED
 from runtime.aggregates.components import Component
 from runtime.aggregates.sliding import Cells, slide
-from runtime.aggregates.states import State, fold
+from runtime.aggregates.states import State
 from runtime.kernels.expand import unroll
 from runtime.kernels.sliding import present_in
 from runtime.operators.closing import Closed, ClosingQuery, Having, Marks, Windows, offsets_of
@@ -64,7 +64,6 @@ def close_time(open: Open, mine: I64, q: ClosingQuery, epoch: int, having: Havin
     if q.now is None:
         return
     logic = logic_of(q.query.query.window)
-    partials = open.partials
     held = _held(open, logic, mine, q)
     now = logic.last_closed(q.now)
     done = None if q.before is None else logic.last_closed(q.before)
@@ -74,13 +73,14 @@ def close_time(open: Open, mine: I64, q: ClosingQuery, epoch: int, having: Havin
     if done is None:
         return
     new = held.within(int(held.first.min(initial=0)), done)
-    new = _only(new, partials.epochs[new.entries] == epoch)
+    new = _only(new, open.epochs[new.entries] == epoch)
     if new.pairs:
         yield from _again(open, logic, held, new, q, epoch, having)
 
 
 def _held(open: Open, logic: WindowLogic, entries: I64, q: ClosingQuery) -> _Held:
-    lo, hi = open.partials.lo[entries], open.partials.hi[entries]
+    lo = open.lo[entries]
+    hi = lo if open.hi is open.lo else open.hi[entries]
     return _Held(entries, *logic.numbers(lo, hi, q.query.active_from))
 
 
@@ -131,8 +131,7 @@ def _table(open: Open, held: _Held) -> _Table | None:
 
 def _slid(open: Open, logic: WindowLogic, table: _Table) -> Closed:
     """As many windows at a time as give about PAIRS rows."""
-    states = open.partials.states
-    cell = cache(lambda component: fold(component, states[component], table.order, table.offsets))
+    cell = open.combining(table.order, table.offsets)
     width = len(table.groups)
     most = max(1, PAIRS // width)
     here = np.zeros(table.cells.shape, bool)
@@ -224,7 +223,7 @@ def _revisions(open: Open, rows: Windows, marks: Marks, epoch: int, having: Havi
     """How often each row was delivered before `epoch`."""
     closed = marks.closing_epochs(rows.ends)
     row = np.repeat(np.arange(len(rows.groups)), np.diff(rows.offsets))
-    epochs = open.partials.epochs[rows.order]
+    epochs = open.epochs[rows.order]
     if having is None:
         base = np.zeros(len(rows.groups), np.int64)
         base[row[epochs <= closed[row]]] = 1

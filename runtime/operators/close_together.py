@@ -1,9 +1,10 @@
 """Closing the aligned windows of many queries in one pass over the entries of their fold.
 
-Queries with the same window and output class differ only in which entries are theirs. So their rows are laid out
-together (runtime.kernels.layout), every component is combined once for all of them, the outputs are computed once, and
-each query gets its piece of the result. What is left per query is to write that piece: no array is touched for a query
-that has no window due, and a thousand queries with little in each cost about as much as their rows.
+Queries with the same window and output class differ only in which entries are theirs. So entries that are the same to
+all of them are combined (runtime.operators.alike), their rows are laid out together (runtime.kernels.layout), every
+component is combined once for all of them, the outputs are computed once, and each query gets its piece of the result.
+What is left per query is to write that piece: no array is touched for a query that has no window due, and a thousand
+queries with little in each cost about as much as their rows.
 
 What this leaves to the closers of single queries: windows that follow from tuples, windows that overlap so much that
 laying out every (entry, window) is not the way, and queries of which this epoch brought late tuples, whose rows come
@@ -26,9 +27,10 @@ from optimizer.model.combining import is_short
 from runtime.columns.coded_sets import CodedSets, coded
 from runtime.kernels.coding import renumbered
 from runtime.kernels.layout import Laid, count_laid, lay_out, listed
+from runtime.operators.alike import dealt
 from runtime.operators.closed_rows import ClosedRows
 from runtime.operators.closing import ClosingFold, ClosingQuery, Windows
-from runtime.operators.open_partials import Open
+from runtime.operators.open_partials import Combined, Open
 from runtime.results.segment import SegmentWriter
 from runtime.windows.base import WindowLogic
 from runtime.windows.registry import aligned, logic_of
@@ -45,6 +47,11 @@ class _Spans(NamedTuple):
     first: I64
     end: I64
 
+    def held_within(self, low: int, high: int) -> npt.NDArray[np.uint64]:
+        """Which of the windows `low` to `high` hold each: equal rows for the same windows."""
+        first = np.clip(self.first, low, high + 1)
+        return np.stack([first, np.clip(self.end, first, high + 1)], axis=1).view(np.uint64)
+
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
@@ -56,11 +63,12 @@ class _Entries:
 
     @staticmethod
     def of(open: Open, fold: ClosingFold) -> _Entries:
-        p = open.partials
-        return _Entries(open, fold, coded(np.stack([p.lo, p.hi], axis=1).view(np.uint64)))
+        bounds = [open.lo] if open.hi is open.lo else [open.lo, open.hi]
+        return _Entries(open, fold, coded(np.stack(bounds, axis=1).view(np.uint64)))
 
     def held(self, q: ClosingQuery) -> _Spans:
-        lo, hi = self.spans.table.view(np.int64).T
+        table = self.spans.table.view(np.int64)
+        lo, hi = table[:, 0], table[:, -1]
         logic = logic_of(q.query.query.window)
         return _Spans(logic, *logic.numbers(lo, hi, q.query.active_from))
 
@@ -115,7 +123,7 @@ def close_together(
                 if laid is None:
                     others += [queries[i] for i in part]
                 else:
-                    _write(open, [queries[i] for i in part], spans.logic, laid, writer, overflows)
+                    _write(open, [queries[i] for i in part], spans.logic, *laid, writer, overflows)
     return others
 
 
@@ -124,24 +132,24 @@ def _late(entries: _Entries, spans: _Spans, mine: Sequence[int], done: int, epoc
     closed = (spans.first <= done) & (spans.first < spans.end)
     if not closed.any():
         return set()
-    p = entries.open.partials
-    late = np.flatnonzero(closed[entries.spans.codes] & (p.epochs == epoch))
+    open = entries.open
+    late = np.flatnonzero(closed[entries.spans.codes] & (open.epochs == epoch))
     if not len(late):
         return set()
-    sets = entries.members(mine)[np.unique(p.sets.codes[late])]
+    sets = entries.members(mine)[np.unique(open.sets.codes[late])]
     _, members = listed(sets)
     return {mine[m] for m in np.unique(members).tolist()}
 
 
 def _laid(
     entries: _Entries, spans: _Spans, low: int, high: int, mine: Sequence[int]
-) -> Iterator[tuple[Sequence[int], Laid | None]]:
-    sets = entries.open.partials.sets
-    starts, members = listed(entries.members(mine))
-    common = (sets.codes, starts, members, entries.spans.codes, spans.first, spans.end, low, high - low + 1)
+) -> Iterator[tuple[Sequence[int], tuple[Laid, Combined] | None]]:
+    d = dealt(entries.open, entries.spans.codes, spans.held_within(low, high), entries.members(mine))
+    common = (d.codes, d.starts, d.members, d.spans, spans.first, spans.end, low, high - low + 1)
     counts = count_laid(*common, len(mine))
     if int(counts.sum()) <= PAIRS:
-        yield mine, lay_out(*common, counts, entries.open.numbers)
+        laid = lay_out(*common, counts, d.numbers)
+        yield mine, (laid, d.combining(entries.open, laid.order, laid.offsets))
         return
     if len(mine) == 1:
         yield mine, None
@@ -156,10 +164,11 @@ def _write(
     queries: Sequence[ClosingQuery],
     logic: WindowLogic,
     laid: Laid,
+    combined: Combined,
     writer: SegmentWriter,
     overflows: dict[str, int],
 ) -> None:
     starts = logic.starts_of(laid.windows)
     none = np.zeros(len(starts), np.int64)
-    rows = Windows(laid.groups, starts, logic.ends(starts), none, laid.order, laid.offsets)
+    rows = Windows(laid.groups, starts, logic.ends(starts), none, laid.order, laid.offsets, combined)
     ClosedRows(open, queries[0], writer).write_pieces(rows, [q.query.uid for q in queries], laid.bounds, overflows)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from optimizer.model import expressions as ex
 from runtime.aggregates.components import Component, components_of, lower, overflows
-from runtime.aggregates.states import State, fold
+from runtime.aggregates.states import State
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import Lookup, truth
 from runtime.execution.folding import aggregate_on_leaves
@@ -82,7 +82,7 @@ class ClosedRows:
 
     def _lookup(self, rows: Windows, *, count: bool) -> Lookup:
         states: dict[Component, State] = {}
-        p, entries = self._open.partials, self._open.first[rows.groups]
+        combined = rows.combined or self._open.combining(rows.order, rows.offsets)
         bounds = dict(zip(BOUNDS, (rows.starts, rows.ends), strict=True))
         known: dict[Any, ColumnData] = {}
 
@@ -96,17 +96,11 @@ class ClosedRows:
                 case ex.WindowBound(which, type):
                     return ColumnData(type, bounds[which])
                 case ex.GroupRef(index):
-                    return p.keys[index].take(entries)
+                    return self._open.key(index, rows.groups)
                 case ex.Aggregate():
                     on_leaves = self._aggregates[part]
                     for c in components_of(on_leaves):
-                        if c not in states:
-                            known_already = rows.combined
-                            states[c] = (
-                                fold(c, p.states[c], rows.order, rows.offsets)
-                                if known_already is None
-                                else known_already(c)
-                            )
+                        states[c] = combined(c)
                     if count:
                         self.overflows += overflows(on_leaves, states)
                     return lower(on_leaves, states)

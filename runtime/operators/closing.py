@@ -18,11 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.model.plan import RunningQuery
-from runtime.aggregates.components import Component
-from runtime.aggregates.states import State
 from runtime.buckets.refs import Block, PartialRef
 from runtime.execution.folding import FoldUsers
-from runtime.operators.open_partials import Open, SlotAt, StandingRow
+from runtime.operators.open_partials import Combined, Open, SlotAt, StandingRow
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -48,6 +46,12 @@ class Marks:
 
     def before(self, epochs: I64) -> tuple[I64, Mask]:
         """The watermark before each of these epochs, and whether it is known."""
+        if not len(epochs):
+            return np.zeros(0, np.int64), np.zeros(0, bool)
+        low, high = int(epochs.min()), int(epochs.max())
+        if high - low < len(epochs) // 4:  # few epochs, many entries: each epoch is looked up once
+            times, known = self.before(np.arange(low, high + 1, dtype=np.int64))
+            return times[epochs - low], known[epochs - low]
         at = np.searchsorted(self.epochs, epochs, "left") - 1
         times = self._times[np.maximum(at, 0)] if len(self._times) else np.zeros(len(epochs), np.int64)
         return times, at >= 0
@@ -159,7 +163,7 @@ class Windows(NamedTuple):
     revisions: I64
     order: npt.NDArray[Any]
     offsets: I64
-    combined: Callable[[Component], State] | None = None
+    combined: Combined | None = None
 
     def take(self, rows: npt.NDArray[Any]) -> Windows:
         whole = self.combined

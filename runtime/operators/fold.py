@@ -30,11 +30,15 @@ from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import Lookup, evaluate, truth
 from runtime.columns.querysets import Words
 from runtime.execution.folding import FoldSpec, Pieces, Slices, Times, Tuples
+from runtime.kernels.coding import distinct_sets
+from runtime.kernels.fetch import fetch
 from runtime.kernels.grouping import Entries
 from runtime.operators.groups import entries, group_hashes
 from runtime.windows.registry import slice_starts
 
 I64 = npt.NDArray[np.int64]
+
+EVERY_BIT = np.full(1, ~np.uint64(0))
 
 BATCHES = 20
 """Bits for the number of a read within its epoch."""
@@ -56,9 +60,10 @@ class Folded(NamedTuple):
 
 
 def folded(tuples: int, partials: Partials) -> Folded:
-    distinct = np.unique(partials.sets.codes)
+    sets = int(np.count_nonzero(np.bincount(partials.sets.codes)))
     groups = int(np.count_nonzero(np.diff(partials.hashes))) + 1 if len(partials) else 0
-    return Folded(tuples, len(partials), groups, len(np.unique(partials.lo)), len(distinct))
+    pieces, _ = distinct_sets(partials.lo.view(np.uint64).reshape(-1, 1), EVERY_BIT)
+    return Folded(tuples, len(partials), groups, len(pieces), sets)
 
 
 def fold_tuples(spec: FoldSpec, read: Lookup, times: I64, sets: CodedSets, epoch: int, batch: int) -> Partials:
@@ -85,11 +90,12 @@ def fold_tuples(spec: FoldSpec, read: Lookup, times: I64, sets: CodedSets, epoch
     came = (epoch << BATCHES) + batch
     states = {c: state_of(c, read, rows, times, found, came) for c in spec.components}
     n = len(first)
+    begins = fetch(lo, first)
     return Partials(
-        hashes[first],
-        lo[first],
-        hi[last],
-        sets.take(first),
+        fetch(hashes, first),
+        begins,
+        fetch(hi, last) if isinstance(spec.cut, Pieces) else begins,
+        CodedSets(sets.table, fetch(sets.codes, first)),
         np.full(n, epoch, np.int64),
         np.zeros(n, np.int64),
         tuple(k.take(first) for k in keys),
@@ -113,11 +119,15 @@ def _pieces(
     keys: tuple[ColumnData, ...], hashes: npt.NDArray[np.uint64], times: I64, sets: CodedSets, gap: int
 ) -> Entries:
     """Runs of a group and query set whose neighbours in time are at most `gap` apart, each in order of time."""
-    by_time = np.argsort(times, kind="stable")
     none = np.zeros(len(times), np.int64)
-    found = entries(tuple(k.take(by_time) for k in keys), hashes[by_time], none, none, sets.take(by_time))
-    order = by_time[found.order].astype(np.int32)
-    sorted_times = times[order]
+    if (times[1:] >= times[:-1]).all():
+        found = entries(keys, hashes, none, none, sets)
+        order = found.order
+    else:
+        by_time = np.argsort(times, kind="stable")
+        found = entries(tuple(k.take(by_time) for k in keys), hashes[by_time], none, none, sets.take(by_time))
+        order = by_time[found.order].astype(np.int32)
+    sorted_times = fetch(times, order)
     begins = np.zeros(len(order), bool)
     begins[found.offsets[:-1]] = True
     begins[1:] |= sorted_times[1:] - sorted_times[:-1] > gap

@@ -37,7 +37,7 @@ def group_hashes(keys: Sequence[ColumnData], rows: int) -> U64:
 
 def entries(keys: Sequence[ColumnData], hashes: U64, lo: I64, hi: I64, sets: CodedSets) -> Entries:
     """Rows of one group, time and query set together, in their order; entries in the order of hashes."""
-    numbers = sets.codes.astype(np.uint64).reshape(-1, 1) if len(sets.table) > 1 else None
+    numbers = sets.codes if len(sets.table) > 1 else None
     found = fold_entries(hashes, lo, hi, numbers)
     if not len(hashes) or _proved(keys):
         return found

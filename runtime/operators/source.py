@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData, from_arrow
 from runtime.columns.evaluate import Lookup
 from runtime.columns.querysets import Words, bitset, has
-from runtime.connectors.base import DeadLetter, Read, place_of
+from runtime.connectors.base import DeadLetter, Read, load, place_of
 from runtime.execution.folding import FoldSpec, Times
 from runtime.execution.physical import SourceSpec, ViewSpec
 from runtime.execution.shipped import ShippedOnce
@@ -163,8 +164,8 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
             whole = (DeadLetter(place, skip.reason, ""),) if task.counts else ()
             seconds = time.perf_counter() - began
             return SourceReport(task.stream, 0, 0, len(whole), whole, None, None, seconds, read=task.origin.read)
-    loaded = task.read.load(spec.schema)
-    given = _Given(loaded.table, task.origin.skipped)
+    loaded = load(task.read, spec.schema, spec.reads | {spec.schema.time})
+    given = _Given(loaded.table, task.origin.skipped, lambda: task.read.load(spec.schema).table)
     letters = [*loaded.dead, *given.letters(place)]
     times = from_arrow(given.table.column(spec.schema.time), spec.schema.column(spec.schema.time).type)  # type: ignore[union-attr]
     usable = times.mask & (times.values > -TIME_LIMIT) & (times.values < TIME_LIMIT)
@@ -221,7 +222,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
 
 
 def _only(spec: SourceSpec, groups: set[int]) -> SourceSpec:
-    return SourceSpec(spec.schema, spec.columns, spec.shapes, tuple(v for v in spec.views if v.group in groups))
+    return replace(spec, views=tuple(v for v in spec.views if v.group in groups))
 
 
 def _once_more(spec: SourceSpec, reread: Reread) -> SourceSpec:
@@ -242,10 +243,11 @@ def _only_edges(fold: FoldSpec, slots: Words) -> FoldSpec:
 
 
 class _Given:
-    """What a read brings without the rows that are skipped: `numbers[i]` is the number of row i of `table` before."""
+    """What a read brings without the rows that are skipped: `numbers[i]` is the number of row i of `table` before.
+    `whole`: the same with all columns, which only dead letters show."""
 
-    def __init__(self, table: pa.Table, skipped: Sequence[Skip]) -> None:
-        self._all, self._skips = table, skipped
+    def __init__(self, table: pa.Table, skipped: Sequence[Skip], whole: Callable[[], pa.Table]) -> None:
+        self._rows, self._skips, self._whole = table.num_rows, skipped, cache(whole)
         left = np.ones(table.num_rows, bool)
         for skip in skipped:
             left[skip.first : skip.end] = False
@@ -256,12 +258,12 @@ class _Given:
     def letter(self, row: int, reason: str) -> DeadLetter:
         """For a row that was not skipped."""
         number = int(self.numbers[row])
-        return DeadLetter(f"tuple {number}", reason, _row_text(self._all, number))
+        return DeadLetter(f"tuple {number}", reason, _row_text(self._whole(), number))
 
     def letters(self, place: str) -> Iterator[DeadLetter]:
         for skip in self._skips:
-            for row in range(skip.first, min(skip.end or 0, self._all.num_rows, skip.first + DEAD_KEPT)):
-                yield DeadLetter(f"{place} tuple {row}", skip.reason, _shown(self._all, row))
+            for row in range(skip.first, min(skip.end or 0, self._rows, skip.first + DEAD_KEPT)):
+                yield DeadLetter(f"{place} tuple {row}", skip.reason, _shown(self._whole(), row))
 
 
 def _shown(table: pa.Table, row: int) -> str:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 
 from runtime.engine import close_stage
-from runtime.kernels import hashing
-from runtime.operators import by_query
+from runtime.kernels import grouping, hashing
+from runtime.operators import alike, by_query
 from tests.lives import lives, make_life, with_extra_query
 from tests.lives.engine import Durable, differences
 from tests.lives.executors import Stubborn
@@ -142,6 +142,20 @@ def test_folding_per_query_changes_no_row(dealt, monkeypatch):
     monkeypatch.setattr(by_query, "DEALT", dealt)
     live_all("crowded", range(395_000, 395_020))
     live_all("aligned", range(395_100, 395_120))
+
+
+def test_combining_what_is_alike_to_some_queries_changes_no_row(monkeypatch):
+    """Whether or not it is worth it."""
+    monkeypatch.setattr(alike, "GAIN", 0)
+    live_all("crowded", range(396_000, 396_030))
+    live_all("aligned", range(396_100, 396_120))
+
+
+def test_dealing_out_by_hash_changes_no_row(monkeypatch):
+    """Small lives have few groups, whose tuples are counted instead."""
+    monkeypatch.setattr(grouping, "SPARSE", 0)
+    live_all("crowded", range(397_000, 397_020))
+    live_all("folding", range(397_100, 397_120))
 
 
 COLUMNS = {"ts": "TIMESTAMP", "k": "BIGINT", "i": "INT"}
