@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Literal
 
 from optimizer.model.plan import RunningQuery
-from optimizer.model.windows import PeriodicWindow
+from optimizer.model.windows import CountWindow, PeriodicWindow, PunctuatedWindow, Window
 
 Way = Literal["combine", "subtract", "stacks"]
 
@@ -48,6 +48,22 @@ def is_long(rq: RunningQuery) -> bool:
     if not isinstance(window, PeriodicWindow) or window.most_per_tuple < LONG:
         return False
     return len(rq.query.sources) == 1
+
+
+def entries_a_second(window: Window, sources: int, rows: float, tuples: float) -> float:
+    """About how many entries are combined for so many rows a second of windows that close, of so many tuples a second
+    and sources. Never more than every tuple in all its windows."""
+    match window:
+        case PeriodicWindow():
+            steps = window.most_per_tuple
+            pieces = entries_of(steps) if steps >= LONG and sources == 1 else float(steps)
+            return min(rows * pieces, tuples * steps)
+        case CountWindow():
+            return tuples * window.most_per_tuple
+        case PunctuatedWindow():
+            return tuples
+        case _:
+            return min(rows, tuples)
 
 
 def is_short(rq: RunningQuery) -> bool:
