@@ -162,7 +162,13 @@ def test_it_is_said_from_what_overlapping_windows_are_combined_and_why():
     assert over_a_join.lines() == [f"{by_hour} of joined: all 3,600 slices, because joined rows reach over slices"]
     counted = combined(by_geo("c", CountWindow(1000, 100)), by_geo("d", CountWindow(5, 5)))
     assert counted.lines() == [
-        "COUNT (SIZE 1000 ADVANCE BY 100) of c: all 1,000 tuples, because a late tuple moves all behind it"
+        "COUNT (SIZE 1000 ADVANCE BY 100) of c: pieces, about 10 entries instead of 1,000 tuples, where none is late"
+    ]
+    median = by_geo("m", CountWindow(1000, 100), select={"m": W.agg("MEDIAN", "W.duration")})
+    said = combined(median, by_geo("few", CountWindow(10, 5))).lines()
+    assert said == [
+        "COUNT (SIZE 1000 ADVANCE BY 100) of m: all 1,000 tuples, because all values are needed",
+        "COUNT (SIZE 10 ADVANCE BY 5) of few: all 10 tuples, because 2 windows per tuple are few",
     ]
     for window in (1000, (1000, 3000), SessionWindow(9), FixedWindow(0, 10), CountWindow(3, 3)):
         assert combined(by_geo("q", window)).lines() == [], "windows that do not overlap need no words"
