@@ -3,7 +3,8 @@
     HOPPING (SIZE 1 HOUR, ADVANCE BY 1 SECOND) of Q9: blocks, about 27 entries instead of 3,600 slices
     HOPPING (SIZE 9 SECONDS, ADVANCE BY 1 SECOND) of Q7: all 9 slices, because 9 steps are few
     COUNT (SIZE 1000 ADVANCE BY 100) of Q8: pieces, about 10 entries instead of 1,000 tuples, where none is late
-    where 7 or more windows close in one epoch: count and sum by subtracting, max by two stacks
+    where 7 or more windows close in one epoch: count and sum by subtracting, max by two stacks,
+    because more than 6 pieces a window are many
 
 The decisions are those of optimizer.model.combining. Entries are per group and query set. How many windows an epoch
 closes is not known here, so the last line, about windows that share work, is a rule and not a fact.
@@ -71,7 +72,8 @@ class Combining:
             ways.setdefault(way, []).append(kind)
         if ways:
             how = ", ".join(f"{_and(kinds)} {_SAID[way]}" for way, kinds in ways.items())
-            said.append(f"where {TOGETHER} or more windows close in one epoch: {how}")
+            why = f"because more than {FEW} pieces a window are many"
+            said.append(f"where {TOGETHER} or more windows close in one epoch: {how}, {why}")
         return said
 
     def _ways(self, of: str | None = None) -> dict[str, Way]:

@@ -91,7 +91,8 @@ def test_a_plan_names_what_is_folded_once():
     assert text.splitlines()[-3:] == [
         f"Q7, Q9 and Q11 fold W by geo once: {said}",
         "    HOPPING (SIZE 1 HOUR, ADVANCE BY 1 SECOND) of Q9: blocks, about 29 entries instead of 4,800 slices",
-        "    where 7 or more windows close in one epoch: count and sum by subtracting",
+        "    where 7 or more windows close in one epoch: count and sum by subtracting, "
+        "because more than 6 pieces a window are many",
     ]
     assert "3 folds asked for, 1 made" in text
     assert stats.groups(view.key.name) == 7 and stats.groups("unknown") == 100
@@ -176,12 +177,12 @@ def test_it_is_said_from_what_overlapping_windows_are_combined_and_why():
 
 def test_windows_that_close_together_share_in_the_way_of_their_functions():
     found = combined(*OVERLAPPING)
-    together = "where 7 or more windows close in one epoch"
+    together, why = "where 7 or more windows close in one epoch", "because more than 6 pieces a window are many"
     assert found.lines()[-2:] == [
         "and 1 more windows that overlap",
-        f"{together}: count and sum by subtracting, first, max and moments by two stacks",
+        f"{together}: count and sum by subtracting, first, max and moments by two stacks, {why}",
     ]
-    assert found.lines("same")[1:] == [f"{together}: count by subtracting"]
+    assert found.lines("same")[1:] == [f"{together}: count by subtracting, {why}"]
     assert len(found.lines("short")) == 1, "its few slices are always laid out"
     assert found.lines("apart") == []
 
@@ -190,7 +191,10 @@ def test_a_query_and_its_document_say_how_windows_are_combined():
     plan, queries = deployed(*OVERLAPPING)
     told = explain_query(plan, queries, "half")
     assert "\ncombines    HOPPING (SIZE 30 SECONDS, ADVANCE BY 1 SECOND) of half: all 30 slices" in told
-    assert "\n            where 7 or more windows close in one epoch: sum by subtracting\n" in told
+    assert (
+        "\n            where 7 or more windows close in one epoch: sum by subtracting, because more than 6 pieces"
+        in told
+    )
     assert "combines" not in explain_query(plan, queries, "apart")
     document = json.loads(explain_query(plan, queries, "half", "json"))["fold"]["combining"]
     assert document["windows"][0] == {
