@@ -110,9 +110,10 @@ class CostBasedOptimizer:
     """Owned by one thread.
 
     What it holds itself are caches: the table of shapes, the profile of each running query (used only for the very
-    query it was made of) and the cost model on the latest statistics. Each holds what would be computed again from
-    the arguments, and ties between plans are broken by texts, never by the order in which the tables grew; so neither
-    keeping nor losing them changes a decision.
+    query it was made of), the cost model on the latest statistics, and the table by which the next query is placed
+    (used only for the plan it was made of). Each holds what would be computed again from the arguments, and ties
+    between plans are broken by texts, never by the order in which the tables grew; so neither keeping nor losing them
+    changes a decision.
     """
 
     def __init__(self, config: OptimizerConfig | None = None) -> None:
@@ -120,6 +121,7 @@ class CostBasedOptimizer:
         self._shapes = Shapes()
         self._profiles: dict[str, tuple[Query, Profile]] = {}
         self._model: tuple[StatisticsModel, int, CostModel] | None = None
+        self._placed: tuple[Plan, frozenset[int], eager.Table] | None = None
 
     # -- phase 1 -------------------------------------------------------------------------------------------------------
 
@@ -133,8 +135,20 @@ class CostBasedOptimizer:
         running: Mapping[str, RunningQuery] = eager.NOBODY,
     ) -> Step:
         """The plan after one query batch; `deleted` holds uids, `running` the queries of `plan`."""
-        new = eager.create_delete(plan, created, deleted, self.apart(plan, memory, behind), running)
+        apart = self.apart(plan, memory, behind)
+        closed = eager.closed_groups(plan, apart, deleted)
+        table = self._table(plan, closed, running)
+        new = eager.create_delete(plan, created, deleted, apart, running, table)
+        if len(running) >= len(plan.placements):  # otherwise the table does not know all folds
+            self._placed = (new, closed, table)
         return Step(new, memory.after_batch(plan, [rq.uid for rq in created], deleted))
+
+    def _table(self, plan: Plan, closed: frozenset[int], running: Mapping[str, RunningQuery]) -> eager.Table:
+        """Taken out, because a batch that fails leaves it half changed."""
+        known, self._placed = self._placed, None
+        if known is not None and known[0] == plan and known[1] == closed:
+            return known[2]
+        return eager.Table(plan.placements, closed, running)
 
     def apart(self, plan: Plan, memory: Memory, behind: Behind = NOBODY) -> frozenset[str]:
         """Queries that are to have no company: those kept apart, and those the next optimization will add."""

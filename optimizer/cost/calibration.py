@@ -1,9 +1,9 @@
 """The weights of the cost model, measured on the machine that will run the plans.
 
 The cost of a stage is linear in what it does: tuples indexed, keys intersected, combinations expanded, tuples
-exchanged, calls made. So a few small runs of known size and their times determine the weights by least squares;
-weights cannot be negative, and a weight the runs cannot tell apart from noise falls to zero together with its term
-(`fit`).
+exchanged, calls made, tuples folded, entries of closed windows combined. So a few small runs of known size and their
+times determine the weights by least squares; weights cannot be negative, and a weight the runs cannot tell apart from
+noise falls to zero together with its term (`fit`).
 
 Nothing here reads a clock or a file. The caller measures (`PROBES` says what), stores the result under `machine_key`
 and reads it back the next time: the measurement is done once per machine. `correlation` tells how well predicted and
@@ -24,22 +24,25 @@ from numpy.typing import NDArray
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one run does. Index `tuples` on both sides together, intersect `keys`, expand `combinations`, and so on."""
+    """What one run does. Index `tuples` on both sides together, intersect `keys`, expand `combinations`, and so on;
+    or fold tuples, or combine entries of `closed` windows."""
 
     tuples: float = 0.0
     keys: float = 0.0
     combinations: float = 0.0
     exchanged: float = 0.0
     calls: float = 0.0
+    folded: float = 0.0
+    closed: float = 0.0
 
     @property
-    def values(self) -> tuple[float, float, float, float, float]:
-        return self.tuples, self.keys, self.combinations, self.exchanged, self.calls
+    def values(self) -> tuple[float, ...]:
+        return self.tuples, self.keys, self.combinations, self.exchanged, self.calls, self.folded, self.closed
 
 
 PROBES: tuple[Work, ...] = tuple(
@@ -58,8 +61,13 @@ PROBES: tuple[Work, ...] = tuple(
         (100, 50, False, False, 3),
         (100, 50, True, True, 5),
     )
+) + tuple(
+    Work(calls=1, folded=n if fold else 0, closed=0 if fold else n)
+    for n in (1_000, 10_000, 100_000)
+    for fold in (True, False)
 )
-"""Runs that tell the weights apart: n tuples a side over k keys, with or without expansion and exchange."""
+"""Runs that tell the weights apart: n tuples a side over k keys, with or without expansion and exchange; n tuples
+folded; n entries of closed windows combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +86,16 @@ def calibrate(measure: Callable[[Work], float], probes: Sequence[Work] = PROBES)
 def fit(runs: Sequence[tuple[Work, float]]) -> Calibration:
     """Non-negative least squares of times against work, relative to the times, so that short runs count as much."""
     usable = [(w.values, seconds) for w, seconds in runs if seconds > 0]
-    if len(usable) < 5:
+    if len(usable) < len(Work().values):
         raise InvalidRequest(
-            f"{len(usable)} timed runs do not determine five weights",
+            f"{len(usable)} timed runs do not determine {len(Work().values)} weights",
             reason="CALIBRATION_TOO_SHORT",
             hint="measure all of PROBES",
         )
     work = np.array([w for w, _ in usable])
     seconds = np.array([s for _, s in usable])
     prices = _non_negative(work / seconds[:, None], np.ones(len(usable)))
-    index, intersection, materialization, exchange, fixed = (float(w) for w in prices)
-    weights = Weights(index, intersection, materialization, exchange, fixed)
+    weights = Weights(*(float(w) for w in prices))
     return Calibration(weights, correlation(work @ prices, seconds))
 
 
@@ -118,13 +125,13 @@ def to_json(calibration: Calibration) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any]) -> Calibration | None:
     """None when it was written in another format: measure again."""
-    if data.get("format") != FORMAT or len(data.get("weights", ())) != 5:
+    if data.get("format") != FORMAT or len(data.get("weights", ())) != len(Weights().values):
         return None
     return Calibration(Weights(*(float(w) for w in data["weights"])), float(data["correlation"]))
 
 
 def _non_negative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares with x >= 0, exactly: the best over all sets of columns that may be positive (2^5 of them)."""
+    """Least squares with x >= 0, exactly: the best over all sets of columns that may be positive (2^7 of them)."""
     scale = np.linalg.norm(a, axis=0)
     scale[scale == 0] = 1.0
     n = a.shape[1]

@@ -101,8 +101,11 @@ class Cardinalities:
         results = self.combinations(about.join, fractions, seconds)
         if about.holder < 0:
             return results
-        leaf = self.shapes.indexes[about.holder].leaf
-        tuples = self.rate(leaf) * fractions[about.position] + 1e-12
+        return self.partners(self.shapes.indexes[about.holder].leaf, fractions[about.position], results, ops)
+
+    def partners(self, leaf: int, fraction: Number, results: Number, ops: Operations) -> Number:
+        """Tuples of a leaf that are in at least one of so many results."""
+        tuples = self.rate(leaf) * fraction + 1e-12
         return tuples * (1.0 - ops.exp(-results / tuples))
 
     def exchanged_keys(self, exchange: int, fractions: Sequence[Number], seconds: Number, ops: Operations) -> Number:

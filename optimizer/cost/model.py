@@ -9,12 +9,14 @@ A group pays for each thing once, however many of its queries use it:
 - an index per (leaf, key columns), over the tuples that *any* query of the group wants on that leaf;
 - an exchange per (join, new key), over the tuples that the join's users want;
 - an intersection per join;
-- a fold, or the pass over tuples that are delivered as they are, per leaf of queries over one stream: like an index;
 - the combinations its sinks expand, per join that is the last one of some queries, over the tuples that those
   queries want. Queries that want different tuples make each other's combinations be looked at (Figure 6: 6*6 against
   3*3 + 3*3); that is the price of sharing, and the reason for groups;
-- the rows of windows that close, per query that folds: nobody shares them, so they decide nothing, but they are part
-  of what a query costs.
+- a fold, over the tuples that any of *its* queries wants: of one stream those tuples, of a join the items of the lists
+  that meet, each once, however many combinations they stand for; or the combinations, if these are cheaper;
+- the pass over tuples that are delivered as they are, per leaf of queries over one stream;
+- the entries that windows are combined from when they close, and their rows, per query that folds: nobody shares
+  them, so they decide nothing, but they are part of what a query costs.
 
 Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per
 second unless the weights were calibrated (`calibration`), then in seconds of work per second.
@@ -27,48 +29,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from optimizer.cost.cardinality import ARRAY, SCALAR, Cardinalities, Number, Operations
 from optimizer.cost.shapes import Shape, Side
 
+K = TypeVar("K")
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, and what an
-    index, a join or an exchange costs whatever its size."""
+    """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, what an
+    index, a join, an exchange or a fold costs whatever its size, and the price of one folded tuple or list item and of
+    one entry that is combined when a window closes; its row costs what a combination does."""
 
     index: float = 1.0
     intersection: float = 0.5
     materialization: float = 0.5
     exchange: float = 2.0
     fixed: float = 20.0
+    fold: float = 1.0
+    close: float = 0.15
 
     @property
-    def values(self) -> tuple[float, float, float, float, float]:
-        return self.index, self.intersection, self.materialization, self.exchange, self.fixed
+    def values(self) -> tuple[float, ...]:
+        return self.index, self.intersection, self.materialization, self.exchange, self.fixed, self.fold, self.close
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """Queries of one shape within one group, taken together: per leaf of the shape the union of their columns.
-    `closed`: rows a second of windows that close."""
+    Of windows that close, a second: `rows`, and the `entries` they are combined from."""
 
     shape: Shape
     bits: tuple[int, ...]
     seconds: float
     uids: tuple[str, ...]
-    closed: float = 0.0
+    rows: float = 0.0
+    entries: float = 0.0
 
     def plus(self, other: Member) -> Member:
         bits = tuple(a | b for a, b in zip(self.bits, other.bits, strict=True))
         uids = tuple(sorted((*self.uids, *other.uids)))
-        closed = self.closed + other.closed
-        return replace(self, bits=bits, seconds=max(self.seconds, other.seconds), uids=uids, closed=closed)
+        rows, entries = self.rows + other.rows, self.entries + other.entries
+        seconds = max(self.seconds, other.seconds)
+        return replace(self, bits=bits, seconds=seconds, uids=uids, rows=rows, entries=entries)
 
 
 Tree = tuple[Member, int]
-"""A member and the root of its tree: the number of a join, or of a scan if the member reads only one stream."""
+"""A member and the root of its tree: the number of a join, or of a leaf if the member reads only one stream."""
+
+
+class Sink(NamedTuple):
+    """What queries that end together share: the root of their trees, and the fold of their shape ("": rows)."""
+
+    root: int
+    fold: str
 
 
 @dataclass(slots=True)
@@ -98,10 +114,10 @@ class Shared:
         self.model = model
         self.leaf_bits: dict[int, int] = {}
         self.joins: dict[int, _Use] = {}
-        self.sinks: dict[int, _Use] = {}
+        self.sinks: dict[Sink, _Use] = {}
         self.indexes: dict[int, int] = {}
         self.exchanges: dict[int, int] = {}
-        self.closed = 0.0
+        self.closing = 0.0
         self._fractions: dict[int, float] = {}
         self._keys: dict[int, float] = {}
         for member, root in trees:
@@ -120,12 +136,11 @@ class Shared:
                 indexes[index] = indexes.get(index, 0) + 1
             for exchange in join.exchanges:
                 exchanges[exchange] = exchanges.get(exchange, 0) + 1
-        for index in shapes.scanned(root):
-            indexes[index] = indexes.get(index, 0) + 1
-        self._use(self.sinks, root, [own[leaf] for leaf in shapes.leaves(root)], member.seconds)
-        self.closed += member.closed
+        sink = Sink(root, member.shape.fold)
+        self._use(self.sinks, sink, [own[leaf] for leaf in shapes.leaves(root)], member.seconds)
+        self.closing += self.model.closing(member)
 
-    def remove(self, root: int) -> None:
+    def remove(self, member: Member, root: int) -> None:
         table = self.model.shapes.joins
         for number in self.model.shapes.subtree(root):
             for index in table[number].indexes:
@@ -133,21 +148,20 @@ class Shared:
             for exchange in table[number].exchanges:
                 _decrease(self.exchanges, exchange)
             self._unuse(self.joins, number)
-        for index in self.model.shapes.scanned(root):
-            _decrease(self.indexes, index)
-        self._unuse(self.sinks, root)
+        self._unuse(self.sinks, Sink(root, member.shape.fold))
 
     def absorb(self, other: Shared) -> None:
         """The other group's queries join this one."""
         self._widen(other.leaf_bits)
-        for mine, theirs in ((self.joins, other.joins), (self.sinks, other.sinks)):
-            for number, use in theirs.items():
-                self._use(mine, number, use.bits, use.seconds, use.members)
+        for number, use in other.joins.items():
+            self._use(self.joins, number, use.bits, use.seconds, use.members)
+        for sink, use in other.sinks.items():
+            self._use(self.sinks, sink, use.bits, use.seconds, use.members)
         for index, n in other.indexes.items():
             self.indexes[index] = self.indexes.get(index, 0) + n
         for exchange, n in other.exchanges.items():
             self.exchanges[exchange] = self.exchanges.get(exchange, 0) + n
-        self.closed += other.closed
+        self.closing += other.closing
 
     def _widen(self, bits: Mapping[int, int]) -> None:
         for leaf, b in bits.items():
@@ -156,18 +170,18 @@ class Shared:
         self._keys.clear()
 
     @staticmethod
-    def _use(uses: dict[int, _Use], join: int, bits: Sequence[int], seconds: float, members: int = 1) -> None:
-        use = uses.get(join)
+    def _use(uses: dict[K, _Use], key: K, bits: Sequence[int], seconds: float, members: int = 1) -> None:
+        use = uses.get(key)
         if use is None:
-            uses[join] = _Use(list(bits), seconds, members)
+            uses[key] = _Use(list(bits), seconds, members)
         else:
             use.add(bits, seconds, members)
 
     @staticmethod
-    def _unuse(uses: dict[int, _Use], join: int) -> None:
-        uses[join].members -= 1
-        if not uses[join].members:
-            del uses[join]
+    def _unuse(uses: dict[K, _Use], key: K) -> None:
+        uses[key].members -= 1
+        if not uses[key].members:
+            del uses[key]
 
     # -- prices ----------------------------------------------------------------------------------------------------
 
@@ -176,8 +190,8 @@ class Shared:
             sum(self.index(i) for i in self.indexes)
             + sum(self.exchange(e) for e in self.exchanges)
             + sum(self.intersection(j) for j in self.joins)
-            + sum(self.materialization(j) for j in self.sinks)
-            + self.model.weights.materialization * self.closed
+            + sum(self.made(sink) for sink in self.sinks)
+            + self.closing
         )
 
     def absorption(self, other: Shared) -> float:
@@ -213,11 +227,11 @@ class Shared:
                 both = self._both(self.joins[join], other.joins[join])
                 together = model.exchange(exchange, model.fractions(join, both.bits), both.seconds)
                 change += together - self.exchange(exchange) - other.exchange(exchange)
-        for number, use in other.sinks.items():
-            if number in self.sinks:
-                both = self._both(self.sinks[number], use)
-                together = model.materialization(number, model.fractions(number, both.bits), both.seconds)
-                change += together - self.materialization(number) - other.materialization(number)
+        for sink, use in other.sinks.items():
+            if sink in self.sinks:
+                both = self._both(self.sinks[sink], use)
+                together = model.made(sink, model.fractions(sink.root, both.bits), both.seconds)
+                change += together - self.made(sink) - other.made(sink)
         return change
 
     @staticmethod
@@ -243,9 +257,10 @@ class Shared:
         w = self.model.weights
         return w.intersection * self.keys(join) + w.fixed
 
-    def materialization(self, join: int) -> float:
-        use = self.sinks[join]
-        return float(self.model.materialization(join, self._wanted(join, use), use.seconds))
+    def made(self, sink: Sink) -> float:
+        """What is made at the end of some queries: combinations, tuples as they are, or a fold."""
+        use = self.sinks[sink]
+        return float(self.model.made(sink, self._wanted(sink.root, use), use.seconds))
 
     def combinations(self, join: int) -> float:
         """Crd of the join over the tuples its users want."""
@@ -304,10 +319,30 @@ class CostModel:
         moved = self.cardinalities.participants(exchange, fractions, seconds, ops)
         return self.weights.exchange * moved + self.weights.fixed
 
-    def materialization(self, join: int, fractions: Sequence[Number], seconds: Number) -> Number:
-        return self.weights.materialization * self.cardinalities.combinations(join, fractions, seconds)
+    def made(self, sink: Sink, fractions: Sequence[Number], seconds: Number, ops: Operations = SCALAR) -> Number:
+        results = self.cardinalities.combinations(sink.root, fractions, seconds)
+        wanted = list(zip(self.shapes.leaves(sink.root), fractions, strict=True))
+        return self.made_of(sink.fold, wanted, results, ops)
 
-    def tree_cost(self, root: int, fractions: Mapping[int, Number], seconds: Number) -> Number:
+    def made_of(self, fold: str, wanted: Sequence[tuple[int, Number]], results: Number, ops: Operations) -> Number:
+        """The price of a sink with so many results; `wanted`: per leaf the fraction of its tuples that are wanted.
+
+        Where lists hardly multiply, rows are made even for a fold; tasks decide so match by match.
+        """
+        w = self.weights
+        if len(wanted) == 1:
+            return (w.fold if fold else w.index + w.materialization) * results + w.fixed
+        rows = w.materialization * results
+        if not fold:
+            return rows
+        items = sum(self.cardinalities.partners(leaf, f, results, ops) for leaf, f in wanted)
+        return ops.minimum(rows, w.fold * items) + w.fixed
+
+    def closing(self, member: Member) -> float:
+        """Windows that close, of the queries of a member."""
+        return self.weights.materialization * member.rows + self.weights.close * member.entries
+
+    def tree_cost(self, sink: Sink, fractions: Mapping[int, Number], seconds: Number) -> Number:
         """COST of one tree as a group of its own, for many sets of queries at once: fractions may be arrays.
 
         The same sum as `Shared.cost` for a single member, without windows that close; a test holds them together.
@@ -316,7 +351,7 @@ class CostModel:
         ops = SCALAR if isinstance(seconds, float) else ARRAY
         total: Number = 0.0
         keys: dict[int, Number] = {}
-        for number in self.shapes.subtree(root):
+        for number in self.shapes.subtree(sink.root):
             sides = []
             for side in (joins[number].left, joins[number].right):
                 if side.index >= 0:
@@ -330,7 +365,5 @@ class CostModel:
                     sides.append(keys[side.input])
             keys[number] = ops.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
-        leaves = self.shapes.leaves(root)
-        for _ in self.shapes.scanned(root):
-            total = total + self.index(leaves[0], fractions[leaves[0]])
-        return total + self.materialization(root, [fractions[leaf] for leaf in leaves], seconds)
+        leaves = self.shapes.leaves(sink.root)
+        return total + self.made(sink, [fractions[leaf] for leaf in leaves], seconds, ops)

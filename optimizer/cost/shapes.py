@@ -3,7 +3,8 @@
 A *shape* is what remains of a query when selections, window and outputs are taken away: its leaves and its equi
 predicates. Queries with equal shapes can share every join, so the optimizer decides per shape and group, not per query.
 A query of one stream has no join; what it can share is its fold (optimizer.model.folds), or with queries that deliver
-tuples the pass over them. That is its `Scan`: an index of the leaf without a join above it.
+tuples the pass over them. Its tree is the leaf. The name of the fold is part of the shape wherever no rows are made for
+it: over one stream, and over a join whose lists are folded. Shapes that differ in it only have the same joins.
 
 `Shapes` is a table that gives every leaf, every possible join and every shape one number (hash consing): two
 queries can share a join exactly when they name the same number. A join is its two inputs plus *all* predicates that
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.model.expressions import Call, Cast, ColumnRef, Expr, InList, Like, Literal, children
-from optimizer.model.folds import fold_key
+from optimizer.model.folds import fold_key, folds_lists
 from optimizer.model.plan import Attribute, JoinNode, KeyPart, Leaf, Node, RunningQuery, SourceNode
 from optimizer.model.trees import leaves_of, predicates
 from optimizer.model.types import ColumnType
@@ -62,16 +63,6 @@ class Exchange:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """The whole tree of queries of one stream: `index` is what they pay for once."""
-
-    id: int
-    leaf: int
-    index: int
-    text: str
-
-
 @dataclass(slots=True)
 class Join:
     """One possible join. `left` and `right` are numbers of leaves or joins; the left one holds the smallest leaf."""
@@ -106,8 +97,8 @@ class Shape:
     """(leaf number, column) of everything it joins on, of a single leaf (its number, fold): two shapes without a common
     one can share nothing."""
     text: str = field(compare=False)
-    scan: int = -1
-    """Of a single leaf, the number of its scan."""
+    fold: str = ""
+    """The name of the fold, if tuples or lists are folded without making rows; "" for what is made of rows."""
 
     def __hash__(self) -> int:
         return self.id
@@ -133,14 +124,12 @@ class Shapes:
 
     leaf: list[Leaf | None] = field(default_factory=list)
     joins: dict[int, Join] = field(default_factory=dict)
-    scans: dict[int, Scan] = field(default_factory=dict)
     indexes: list[Index] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     _index_ids: dict[Index, int] = field(default_factory=dict)
     _exchange_ids: dict[tuple[int, tuple[Typed, ...]], int] = field(default_factory=dict)
     _leaf_ids: dict[Leaf, int] = field(default_factory=dict)
     _join_ids: dict[tuple[int, int, tuple[KeyPart, ...]], int] = field(default_factory=dict)
-    _scan_ids: dict[tuple[int, str], int] = field(default_factory=dict)
     _shapes: dict[tuple[tuple[int, ...], tuple[KeyPart, ...], str], Shape] = field(default_factory=dict)
     _joined: dict[tuple[int, int, int], int] = field(default_factory=dict)
     _trees: dict[JoinNode, int] = field(default_factory=dict)
@@ -149,7 +138,7 @@ class Shapes:
     def profile(self, rq: RunningQuery) -> Profile:
         by_leaf = {leaf: alias for alias, leaf in leaves_of(rq).items()}
         fold = fold_key(rq).name if rq.query.folds else ""
-        shape = self.shape(by_leaf, predicates(rq), fold)
+        shape = self.shape(by_leaf, predicates(rq), fold if folds_lists(rq.query) else "")
         wanted = dict(rq.query.selections)
         texts = []
         for number in shape.leaves:
@@ -159,31 +148,18 @@ class Shapes:
         return Profile(rq.uid, shape, tuple(texts), window.length_ms / 1000, window, fold, bool(rq.query.groups))
 
     def shape(self, leaves: Iterable[Leaf], parts: Iterable[KeyPart], fold: str = "") -> Shape:
-        """`fold` makes shapes of one leaf differ; joins are shared whatever is made of their rows."""
         numbers = tuple(self.leaf_id(leaf) for leaf in sorted(leaves))
-        fold = fold if len(numbers) == 1 else ""
         edges = tuple(sorted({p if p.left < p.right else KeyPart(p.right, p.left, p.type) for p in parts}))
         shape = self._shapes.get((numbers, edges, fold))
         if shape is None:
             ends = tuple((self.leaf_id(e.left.leaf), self.leaf_id(e.right.leaf)) for e in edges)
             text = "&".join(f"{e.left}={e.right}:{e.type}" for e in edges)
             attributes = frozenset((self.leaf_id(a.leaf), a.column) for e in edges for a in (e.left, e.right))
-            scan = -1
             if len(numbers) == 1:
-                scan = self._scan(numbers[0], fold)
-                text, attributes = self.scans[scan].text, frozenset({(numbers[0], fold)})
-            shape = Shape(len(self._shapes), numbers, edges, ends, attributes, text, scan)
+                text, attributes = str(self.leaf_of(numbers[0])), frozenset({(numbers[0], fold)})
+            shape = Shape(len(self._shapes), numbers, edges, ends, attributes, f"{text} {fold}".rstrip(), fold)
             self._shapes[numbers, edges, fold] = shape
         return shape
-
-    def _scan(self, leaf: int, fold: str) -> int:
-        number = self._scan_ids.get((leaf, fold))
-        if number is None:
-            number = self._scan_ids[leaf, fold] = len(self.leaf)
-            self.leaf.append(None)
-            index = self._index_id(Index(leaf, ((f"fold {fold}" if fold else "tuples", ColumnType.BIGINT),)))
-            self.scans[number] = Scan(number, leaf, index, f"{self.leaf_of(leaf)} {fold}".rstrip())
-        return number
 
     def leaf_id(self, leaf: Leaf) -> int:
         number = self._leaf_ids.get(leaf)
@@ -194,20 +170,14 @@ class Shapes:
 
     def leaf_of(self, number: int) -> Leaf:
         leaf = self.leaf[number]
-        assert leaf is not None, f"{number} is a join or a scan"
+        assert leaf is not None, f"{number} is a join"
         return leaf
 
     def leaves(self, number: int) -> tuple[int, ...]:
         join = self.joins.get(number)
         if join is not None:
             return join.leaves
-        scan = self.scans.get(number)
-        return (number,) if scan is None else (scan.leaf,)
-
-    def scanned(self, root: int) -> tuple[int, ...]:
-        """The index that a tree without a join has."""
-        scan = self.scans.get(root)
-        return () if scan is None else (scan.index,)
+        return (number,)
 
     def subtree(self, number: int) -> tuple[int, ...]:
         """The joins of a tree, inputs first; a leaf has none."""
@@ -215,7 +185,7 @@ class Shapes:
         return () if join is None else join.subtree
 
     def text(self, number: int) -> str:
-        join = self.joins.get(number) or self.scans.get(number)
+        join = self.joins.get(number)
         return str(self.leaf_of(number)) if join is None else join.text
 
     def join(self, shape: Shape, a: int, b: int) -> int:
@@ -314,7 +284,7 @@ class Shapes:
     def tree(self, shape: Shape, node: Node) -> int:
         """The number of a tree of a running plan."""
         if isinstance(node, SourceNode):
-            return self.leaf_id(node.leaf) if shape.scan < 0 else shape.scan
+            return self.leaf_id(node.leaf)
         number = self._trees.get(node)
         if number is None:
             number = self.join(shape, self.tree(shape, node.left), self.tree(shape, node.right))
@@ -327,7 +297,7 @@ class Shapes:
         if node is None:
             join = self.joins.get(number)
             if join is None:
-                node = SourceNode(self.leaf_of(*self.leaves(number)), group)
+                node = SourceNode(self.leaf_of(number), group)
             else:
                 left, right = (self.plan_node(side.input, group) for side in (join.left, join.right))
                 node = JoinNode(left, right, join.parts, group)

@@ -2,7 +2,9 @@
 
     HOPPING (SIZE 1 HOUR, ADVANCE BY 1 SECOND) of Q9: blocks, about 27 entries instead of 3,600 slices
     HOPPING (SIZE 9 SECONDS, ADVANCE BY 1 SECOND) of Q7: all 9 slices, because 9 steps are few
-    where 7 or more windows close in one epoch: count and sum by subtracting, max by two stacks
+    COUNT (SIZE 1000 ADVANCE BY 100) of Q8: pieces, about 10 entries instead of 1,000 tuples, where none is late
+    where 7 or more windows close in one epoch: count and sum by subtracting, max by two stacks,
+    because more than 6 pieces a window are many
 
 The decisions are those of optimizer.model.combining. Entries are per group and query set. How many windows an epoch
 closes is not known here, so the last line, about windows that share work, is a rule and not a fact.
@@ -12,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from optimizer.explain.describe import first_few
 from optimizer.model.aggregates import BUILT_IN
-from optimizer.model.combining import FEW, SHARED, Way, entries_of, is_long, is_short, way_of
+from optimizer.model.combining import FEW, SHARED, Way, entries_of, in_pieces, is_long, is_short, pieces_of, way_of
 from optimizer.model.folds import slices_a_minute
 from optimizer.model.plan import RunningQuery
 from optimizer.model.windows import CountWindow, PeriodicWindow
@@ -31,7 +33,7 @@ _SAID: dict[Way, str] = {"combine": "all pieces", "subtract": "by subtracting", 
 @dataclass(frozen=True, slots=True)
 class CombinedWindow:
     """`queries`: ids. `parts`: what a window has of the fold's slices or tuples (`unit`), None where that follows from
-    the data. `entries`: what it is combined from instead, if it has blocks; else `why` not."""
+    the data. `entries`: what it is combined from instead, if it has blocks or pieces (`way`); else `why` not."""
 
     window: str
     queries: tuple[str, ...]
@@ -39,13 +41,15 @@ class CombinedWindow:
     unit: str
     entries: int | None = None
     why: str = ""
+    way: Literal["all", "blocks", "pieces"] = "all"
 
     @property
     def sentence(self) -> str:
         parts = self.unit if self.parts is None else f"{self.parts:,} {self.unit}"
         whose = f"{self.window} of {first_few(self.queries, SHOWN)}"
         if self.entries is not None:
-            return f"{whose}: blocks, about {self.entries:,} entries instead of {parts}"
+            where = ", where none is late" if self.way == "pieces" else ""
+            return f"{whose}: {self.way}, about {self.entries:,} entries instead of {parts}{where}"
         return f"{whose}: all {parts}, because {self.why}"
 
 
@@ -68,7 +72,8 @@ class Combining:
             ways.setdefault(way, []).append(kind)
         if ways:
             how = ", ".join(f"{_and(kinds)} {_SAID[way]}" for way, kinds in ways.items())
-            said.append(f"where {TOGETHER} or more windows close in one epoch: {how}")
+            why = f"because more than {FEW} pieces a window are many"
+            said.append(f"where {TOGETHER} or more windows close in one epoch: {how}, {why}")
         return said
 
     def _ways(self, of: str | None = None) -> dict[str, Way]:
@@ -77,7 +82,7 @@ class Combining:
 
     @property
     def document(self) -> dict[str, Any]:
-        windows = [asdict(w) | {"way": "all" if w.entries is None else "blocks"} for w in self.windows]
+        windows = [asdict(w) for w in self.windows]
         ways = self._ways()
         return {"windows": windows, "together": {"from": TOGETHER, "ways": ways} if ways else None}
 
@@ -101,12 +106,16 @@ def _window(rq: RunningQuery, per_minute: float, unit: int) -> CombinedWindow:
     window = rq.query.window
     match window:
         case CountWindow(size):
-            return CombinedWindow(window.sql, (), size, "tuples", why="a late tuple moves all behind it")
+            if in_pieces(window, _kinds(rq)):
+                return CombinedWindow(window.sql, (), size, "tuples", pieces_of(window), way="pieces")
+            few = window.most_per_tuple < SHARED
+            why = f"{window.most_per_tuple} windows per tuple are few" if few else "all values are needed"
+            return CombinedWindow(window.sql, (), size, "tuples", why=why)
         case PeriodicWindow(size, _):
             parts = round(per_minute * size / 60_000)
             if is_long(rq):
                 entries = round(entries_of(size // unit, per_minute * unit / 60_000))
-                return CombinedWindow(window.sql, (), parts, "slices", entries)
+                return CombinedWindow(window.sql, (), parts, "slices", entries, way="blocks")
             return CombinedWindow(window.sql, (), parts, "slices", why=_why(rq))
         case _:
             return CombinedWindow(window.sql, (), None, "slices", why="blocks are for HOPPING windows")
@@ -122,6 +131,10 @@ def _sliding(rq: RunningQuery) -> tuple[str, ...]:
     """Kinds of partials. Joined rows of different spans share nothing; of a plug-in only its code knows the way."""
     if isinstance(rq.query.window, CountWindow) or len(rq.query.sources) > 1 or is_short(rq):
         return ()
+    return _kinds(rq)
+
+
+def _kinds(rq: RunningQuery) -> tuple[str, ...]:
     functions = [a.function for a in rq.query.aggregates]
     return tuple(kind for f in functions for kind in (BUILT_IN[f].keeps if f in BUILT_IN else ()))
 

@@ -14,6 +14,9 @@ from optimizer.model.types import NUMBERS, ColumnType
 
 ANY = frozenset(ColumnType)
 
+LISTS = frozenset({"runs", "sketch"})
+"""Kinds whose entries are lists; their size depends on the data."""
+
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:

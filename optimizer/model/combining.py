@@ -7,6 +7,7 @@ disagree:
     is_long   windows of many steps are put together from blocks (runtime.execution.blocks)
     is_short  windows of few steps are combined from all their slices, for many queries in one pass
               (runtime.operators.close_together)
+    in_pieces count windows are put together from pieces, each of which is folded once (runtime.operators.count_pieces)
     way_of    of windows that close in one epoch and share work (runtime.operators.close_time), what is done with one
               kind of partial (runtime.aggregates.sliding)
 
@@ -16,10 +17,12 @@ cross.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
+from optimizer.model.aggregates import LISTS
 from optimizer.model.plan import RunningQuery
-from optimizer.model.windows import PeriodicWindow
+from optimizer.model.windows import CountWindow, PeriodicWindow, PunctuatedWindow, Window
 
 Way = Literal["combine", "subtract", "stacks"]
 
@@ -38,6 +41,9 @@ SHARED = 4
 FEW = 6
 """Up to so many pieces per window, to combine them all is fastest: it writes nothing but the result."""
 
+STEPS = 3
+"""Of two stacks, per window."""
+
 INVERTIBLE = frozenset({"count", "sum"})
 """Kinds of partials from which a part can be taken away again. Of doubles only while they are finite; tasks look."""
 
@@ -50,10 +56,38 @@ def is_long(rq: RunningQuery) -> bool:
     return len(rq.query.sources) == 1
 
 
+def entries_a_second(window: Window, sources: int, rows: float, tuples: float) -> float:
+    """About how many entries are combined for so many rows a second of windows that close, of so many tuples a second
+    and sources. Never more than every tuple in all its windows."""
+    match window:
+        case PeriodicWindow():
+            steps = window.most_per_tuple
+            pieces = entries_of(steps) if steps >= LONG and sources == 1 else float(steps)
+            return min(rows * pieces, tuples * steps)
+        case CountWindow() if window.most_per_tuple >= SHARED:
+            return tuples + rows * STEPS
+        case CountWindow():
+            return tuples * window.most_per_tuple
+        case PunctuatedWindow():
+            return tuples
+        case _:
+            return min(rows, tuples)
+
+
 def is_short(rq: RunningQuery) -> bool:
     """Are all slices of a window laid out? Never for a query that has blocks: whose entries those are is decided query
     by query."""
     return rq.query.window.most_per_tuple <= MOST_OVERLAP and not is_long(rq)
+
+
+def in_pieces(window: CountWindow, kinds: Iterable[str]) -> bool:
+    """Do so many windows share a tuple that pieces pay? Of kinds that keep values nothing becomes fewer by it."""
+    return window.most_per_tuple >= SHARED and LISTS.isdisjoint(kinds)
+
+
+def pieces_of(window: CountWindow) -> int:
+    """Of one window, where all that overlap with it close together."""
+    return window.most_per_tuple * (1 if window.size % window.advance == 0 else 2)
 
 
 def way_of(kind: str, pieces: int, inverts: bool = False) -> Way:

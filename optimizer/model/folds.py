@@ -24,8 +24,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from optimizer.model import expressions as ex
+from optimizer.model.aggregates import BUILT_IN
 from optimizer.model.expressions import Expr
 from optimizer.model.plan import RunningQuery
+from optimizer.model.query import Query
+from optimizer.model.types import ColumnType
 from optimizer.model.windows import CountWindow, FixedWindow, PeriodicWindow, PunctuatedWindow, SessionWindow, Window
 
 SLICES, PIECES, TIMES, TUPLES = "Slices", "Pieces", "Times", "Tuples"
@@ -53,6 +56,23 @@ def fold_key(rq: RunningQuery) -> FoldKey:
     """Of a query that folds."""
     leaves = sorted(str(rq.leaf_of(s.alias)) for s in rq.query.sources)
     return FoldKey(cut_of(rq.query.window), tuple(leaves), tuple(on_leaves(rq, g) for g in rq.query.groups))
+
+
+def folds_lists(query: Query) -> bool:
+    """Is what it folds known from tuples of one source at a time, so that no joined row must be made?
+
+    The tasks decide the same way (decision 17); of plug-ins over joins, whose code only they know, this says no.
+    """
+    if not query.folds or len(query.sources) == 1:
+        return query.folds
+    if query.residual or len(query.equi) >= len(query.sources):
+        return False  # a join on several columns has a hash that proves nothing
+    if any(p.type is ColumnType.STRING for p in query.equi):
+        return False
+    parts: list[tuple[Expr, ...]] = [(g,) for g in query.groups]
+    parts += [a.arguments if a.where is None else (*a.arguments, a.where) for a in query.aggregates]
+    one_source = all(len({alias for e in part for alias in ex.aliases_of(e)}) <= 1 for part in parts)
+    return one_source and all(a.function in BUILT_IN for a in query.aggregates)
 
 
 def on_leaves(rq: RunningQuery, expr: Expr) -> Expr:

@@ -63,8 +63,8 @@ def together(members: Sequence[Member]) -> Member:
     for m in members[1:]:
         bits = [a | b for a, b in zip(bits, m.bits, strict=True)]
     uids = tuple(sorted(u for m in members for u in m.uids))
-    closed = sum(m.closed for m in members)
-    return Member(members[0].shape, tuple(bits), max(m.seconds for m in members), uids, closed)
+    rows, entries = sum(m.rows for m in members), sum(m.entries for m in members)
+    return Member(members[0].shape, tuple(bits), max(m.seconds for m in members), uids, rows, entries)
 
 
 def cluster(model: CostModel, trees: Iterable[Tree]) -> Cluster:

@@ -25,8 +25,8 @@ _Entry = tuple[float, int]
 def best_tree(model: CostModel, member: Member, group: Shared | None = None, own_root: int = -1) -> int:
     """`own_root`: the member's tree within `group`, whose parts do not count as others'; -1 when it is not in there."""
     shapes, shape = model.shapes, member.shape
-    if shape.scan >= 0:
-        return shape.scan
+    if len(shape.leaves) == 1:
+        return shape.leaves[0]
     if len(shape.leaves) == 2:
         return shapes.join(shape, *shape.leaves)
     prices = _Prices(model, member, group, own_root)

@@ -25,19 +25,22 @@ guaranteed by the trees, not by the choice.
 Cost: in a tree over some leaves every predicate between them is checked at exactly one level. So a node
 computes a part of a query exactly when all its equalities together are the query's equalities between those
 leaves, and subplans can be looked up by (leaves, equalities): a query of n streams costs at most 2^n lookups
-(n <= 8), however many queries run. A batch keeps one working table and updates it query by query.
+(n <= 8), however many queries run. Folds are looked up by their key. A `Table` holds both and follows the plan query
+by query; who keeps it from one batch to the next pays for what is new only.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
+from typing import TypeVar
 
 from optimizer.errors import InternalError
-from optimizer.model.folds import fold_key
+from optimizer.model.folds import FoldKey, fold_key
 from optimizer.model.plan import (
     JoinNode,
     KeyPart,
@@ -50,6 +53,9 @@ from optimizer.model.plan import (
 )
 from optimizer.model.trees import chain, leaves_of, predicates
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
+
 NOBODY: Mapping[str, RunningQuery] = MappingProxyType({})
 
 _Shape = tuple[tuple[Leaf, ...], frozenset[KeyPart]]
@@ -58,7 +64,7 @@ _Shape = tuple[tuple[Leaf, ...], frozenset[KeyPart]]
 
 def place(plan: Plan, rq: RunningQuery) -> Placement:
     """Where the new query would run next to the queries of `plan`."""
-    return _Table(plan.placements).place(rq)
+    return Table(plan.placements).place(rq)
 
 
 def create_delete(
@@ -67,22 +73,34 @@ def create_delete(
     deleted: Collection[str],
     apart: Collection[str] = (),
     running: Mapping[str, RunningQuery] = NOBODY,
+    table: Table | None = None,
 ) -> Plan:
     """The plan after one query batch. Deletions come first: their slots serve the created queries.
 
     Created queries keep away from the groups of those in `apart` (uids). `running`: the queries of the plan; of those
-    that are not in it, it is not known what they fold.
+    that are not in it, it is not known what they fold. `table`: that of `plan`, if somebody has it, with these groups
+    closed; it becomes the table of the new plan.
     """
-    kept = {p.uid: p for p in without(plan, deleted).placements}
-    table = _Table(kept.values(), {kept[uid].group for uid in apart if uid in kept}, running)
-    for rq in created:
-        if rq.uid in kept:
-            raise InternalError(f"query {rq.id!r} (uid {rq.uid}) is already in plan version {plan.version}")
-        kept[rq.uid] = table.place(rq)
-        table.add(kept[rq.uid], rq)
     if not created and not deleted:
         return plan
-    return replace(plan, version=plan.version + 1, placements=tuple(kept[uid] for uid in sorted(kept)))
+    if table is None:
+        table = Table(plan.placements, closed_groups(plan, apart, deleted), running)
+    kept = list(without(plan, deleted).placements)
+    for uid in set(deleted):
+        table.remove(plan.by_uid[uid])
+    for rq in created:
+        at = bisect_left(kept, rq.uid, key=lambda p: p.uid)
+        if at < len(kept) and kept[at].uid == rq.uid:
+            raise InternalError(f"query {rq.id!r} (uid {rq.uid}) is already in plan version {plan.version}")
+        placed = table.place(rq)
+        kept.insert(at, placed)
+        table.add(placed, rq)
+    return replace(plan, version=plan.version + 1, placements=tuple(kept))
+
+
+def closed_groups(plan: Plan, apart: Collection[str], deleted: Collection[str]) -> frozenset[int]:
+    """The groups of queries kept apart that stay (uids)."""
+    return frozenset(plan.by_uid[uid].group for uid in set(apart).difference(deleted) if uid in plan.by_uid)
 
 
 def without(plan: Plan, uids: Collection[str]) -> Plan:
@@ -97,8 +115,8 @@ def without(plan: Plan, uids: Collection[str]) -> Plan:
     return replace(plan, version=plan.version + 1, placements=kept)
 
 
-class _Table:
-    """What runs where, indexed for placement. Mutable, owned by one call of `place` or `create_delete`.
+class Table:
+    """What runs where, indexed for placement. Mutable, owned by who made it.
 
     Of groups in `closed` it knows only that their numbers are taken.
     """
@@ -109,38 +127,44 @@ class _Table:
         closed: Collection[int] = (),
         running: Mapping[str, RunningQuery] = NOBODY,
     ) -> None:
+        self._closed = frozenset(closed)
         self._subplans: dict[_Shape, Counter[JoinNode]] = {}
-        self._scanned: dict[int, set[Leaf]] = {}
-        self._slots: dict[int, set[int]] = {}
-        every = tuple(placements)
-        for p in every:
-            self._slots.setdefault(p.group, set()).add(p.slot)
-        known = tuple(p for p in every if p.group not in closed)
-        self._count(Counter(node for p in known for node in p.root.joins))
-        for root, group in {p.root: p.group for p in known}.items():
-            self._scanned.setdefault(group, set()).update(root.leaves)
-        self._alone: dict[Leaf, list[tuple[int, RunningQuery]]] = {}
-        for p in known:
-            if isinstance(p.root, SourceNode) and p.uid in running:
-                self._alone.setdefault(p.root.leaf, []).append((p.group, running[p.uid]))
+        self._scanned: dict[int, Counter[Leaf]] = {}
+        self._folding: dict[FoldKey, Counter[int]] = {}
+        self._folds: dict[str, FoldKey] = {}
+        self._slots: dict[int, _Slots] = {}
+        for p in placements:
+            self.add(p, running.get(p.uid))
 
-    def add(self, p: Placement, rq: RunningQuery) -> None:
-        if isinstance(p.root, SourceNode):
-            self._alone.setdefault(p.root.leaf, []).append((p.group, rq))
-        self._count(Counter(p.root.joins))
-        self._scanned.setdefault(p.group, set()).update(p.root.leaves)
-        self._slots.setdefault(p.group, set()).add(p.slot)
+    def add(self, p: Placement, rq: RunningQuery | None) -> None:
+        self._slots.setdefault(p.group, _Slots()).take(p.slot)
+        if p.group in self._closed:
+            return
+        if rq is not None and rq.query.folds and isinstance(p.root, SourceNode):
+            self._folds[p.uid] = fold_key(rq)
+        self._count(p, 1)
 
-    def _count(self, users: Counter[JoinNode]) -> None:
-        """Each distinct join is looked at once, however many queries use it."""
-        for node, n in users.items():
-            self._subplans.setdefault((node.leaves, node.equalities), Counter())[node] += n
+    def remove(self, p: Placement) -> None:
+        self._slots[p.group].free(p.slot)
+        if not self._slots[p.group].taken:
+            del self._slots[p.group]
+        if p.group not in self._closed:
+            self._count(p, -1)
+            self._folds.pop(p.uid, None)
+
+    def _count(self, p: Placement, n: int) -> None:
+        for node in p.root.joins:
+            _change(self._subplans, (node.leaves, node.equalities), node, n)
+        for leaf in p.root.leaves:
+            _change(self._scanned, p.group, leaf, n)
+        if p.uid in self._folds:
+            _change(self._folding, self._folds[p.uid], p.group, n)
 
     def place(self, rq: RunningQuery) -> Placement:
         leaves = tuple(leaves_of(rq).values())
         asked = _equalities(predicates(rq))
         shared = self._largest(asked, leaves, group=None)
-        group = shared.group if shared else self._folding(rq, leaves)
+        group = shared.group if shared else self._fold_group(rq, leaves)
         if group is None:
             group = self._most_common(leaves)
 
@@ -167,26 +191,50 @@ class _Table:
                 return min(candidates, key=lambda f: f[:3])[3]
         return None
 
-    def _folding(self, rq: RunningQuery, leaves: tuple[Leaf, ...]) -> int | None:
+    def _fold_group(self, rq: RunningQuery, leaves: tuple[Leaf, ...]) -> int | None:
         """The group in which most queries fold as this query of one stream does."""
         if len(leaves) > 1 or not rq.query.folds:
             return None
-        key = fold_key(rq)
-        users = Counter(
-            g for g, other in self._alone.get(leaves[0], ()) if other.query.folds and fold_key(other) == key
-        )
+        users: Mapping[int, int] = self._folding.get(fold_key(rq), {})
         return min(users, key=lambda g: (-users[g], g), default=None)
 
     def _most_common(self, leaves: tuple[Leaf, ...]) -> int:
         """The group that scans most of the leaves already; the lowest free number when none scans any."""
-        common = {g: len(scanned.intersection(leaves)) for g, scanned in self._scanned.items()}
+        common = {g: sum(leaf in scanned for leaf in leaves) for g, scanned in self._scanned.items()}
         best = min(common, key=lambda g: (-common[g], g), default=0)
         if common.get(best, 0):
             return best
-        return _lowest_free(self._slots.keys())
+        return next(g for g in range(len(self._slots) + 1) if g not in self._slots)
 
     def _free_slot(self, group: int) -> int:
-        return _lowest_free(self._slots.get(group, set()))
+        return self._slots[group].lowest if group in self._slots else 0
+
+
+class _Slots:
+    """Of one group: which are taken, and the lowest that is not."""
+
+    def __init__(self) -> None:
+        self.taken: set[int] = set()
+        self.lowest = 0
+
+    def take(self, slot: int) -> None:
+        self.taken.add(slot)
+        while self.lowest in self.taken:
+            self.lowest += 1
+
+    def free(self, slot: int) -> None:
+        self.taken.remove(slot)
+        self.lowest = min(self.lowest, slot)
+
+
+def _change(counts: dict[K, Counter[V]], key: K, value: V, n: int) -> None:
+    """What nobody uses any more is not there."""
+    users = counts.setdefault(key, Counter())
+    users[value] += n
+    if not users[value]:
+        del users[value]
+    if not users:
+        del counts[key]
 
 
 def _equalities(parts: Iterable[KeyPart]) -> frozenset[KeyPart]:
@@ -196,7 +244,3 @@ def _equalities(parts: Iterable[KeyPart]) -> frozenset[KeyPart]:
 
 def _within(parts: frozenset[KeyPart], leaves: tuple[Leaf, ...]) -> frozenset[KeyPart]:
     return frozenset(p for p in parts if p.left.leaf in leaves and p.right.leaf in leaves)
-
-
-def _lowest_free(taken: Collection[int]) -> int:
-    return next(i for i in range(len(taken) + 1) if i not in taken)

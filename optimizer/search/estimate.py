@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from optimizer.cost.cardinality import ratio_key
-from optimizer.cost.model import CostModel, Shared
+from optimizer.cost.model import CostModel, Shared, Sink
 from optimizer.model.plan import Plan, SourceNode
 from optimizer.search.assemble import trees_of
 from optimizer.search.clusters import Singles
@@ -48,33 +48,31 @@ def estimate(model: CostModel, plan: Plan, singles: Singles) -> Estimate:
         total += one.cost()
         users: dict[object, int] = {}
         for member, root in trees:
-            for thing in _things(model, root):
+            for thing in _things(model, Sink(root, member.shape.fold)):
                 users[thing] = users.get(thing, 0) + len(member.uids)
         for member, root in trees:
-            cost = one.materialization(root) / users["sink", root]
+            sink = Sink(root, member.shape.fold)
+            cost = one.made(sink) / users["sink", sink]
             for number in shapes.subtree(root):
                 join = shapes.joins[number]
                 cost += one.intersection(number) / users["join", number]
                 cost += sum(one.index(i) / users["index", i] for i in join.indexes)
                 cost += sum(one.exchange(e) / users["exchange", e] for e in join.exchanges)
-            cost += sum(one.index(i) / users["index", i] for i in shapes.scanned(root))
-            closing = model.weights.materialization
-            shared.update({uid: cost + closing * singles[uid].closed for uid in member.uids})
+            shared.update({uid: cost + model.closing(singles[uid]) for uid in member.uids})
         for number in one.joins:
             combinations[shapes.plan_node(number, group).name] = one.combinations(number)
     uids = sorted(shared)
     return Estimate(total, combinations, {u: alone(u).cost for u in uids}, {u: shared[u] for u in uids})
 
 
-def _things(model: CostModel, root: int) -> list[tuple[str, object]]:
+def _things(model: CostModel, sink: Sink) -> list[tuple[str, object]]:
     """What a tree uses, each once."""
-    things: dict[tuple[str, object], None] = {("sink", root): None}
-    for number in model.shapes.subtree(root):
+    things: dict[tuple[str, object], None] = {("sink", sink): None}
+    for number in model.shapes.subtree(sink.root):
         join = model.shapes.joins[number]
         things["join", number] = None
         things.update((("index", i), None) for i in join.indexes)
         things.update((("exchange", e), None) for e in join.exchanges)
-    things.update((("index", i), None) for i in model.shapes.scanned(root))
     return list(things)
 
 

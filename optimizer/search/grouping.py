@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.cost.model import CostModel, Member
+from optimizer.cost.model import CostModel, Member, Sink
 from optimizer.search.clusters import Cluster, cluster, together
 from optimizer.search.dynamic import best_tree
 from optimizer.statistics.samples import intersections
@@ -80,7 +80,7 @@ class _Space:
     """The queries of one shape as arrays, so that one formula prices many sets at once."""
 
     def __init__(self, model: CostModel, root: int, queries: Sequence[Member]) -> None:
-        self.model, self.root = model, root
+        self.model, self.sink = model, Sink(root, queries[0].shape.fold)
         self.leaves = queries[0].shape.leaves
         self.rows = [model.cardinalities.rows(leaf) for leaf in self.leaves]
         self.columns = [[q.bits[i] for q in queries] for i in range(len(self.leaves))]
@@ -91,7 +91,7 @@ class _Space:
 
     def price(self, fractions: Sequence[NDArray[np.float64]], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
         of_leaf = dict(zip(self.leaves, fractions, strict=True))
-        return np.asarray(self.model.tree_cost(self.root, of_leaf, seconds), dtype=np.float64)
+        return np.asarray(self.model.tree_cost(self.sink, of_leaf, seconds), dtype=np.float64)
 
     def group(self, who: Sequence[int] | range) -> _Group:
         chosen = list(who)

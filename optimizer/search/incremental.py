@@ -67,7 +67,7 @@ class _Open:
 
     def reorder(self, i: int, root: int) -> None:
         member, old = self.trees[i]
-        self.shared.remove(old)
+        self.shared.remove(member, old)
         self.shared.add(member, root)
         self.trees[i] = (member, root)
         self.same, self._exact = None, False

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from optimizer.cost.model import Member
 from optimizer.cost.shapes import Profile, Shapes
+from optimizer.model.combining import entries_a_second
 from optimizer.model.folds import rows_a_second
 from optimizer.statistics.model import StatisticsModel
 from optimizer.statistics.samples import DEFAULT_SELECTIVITY, guess
@@ -38,17 +39,18 @@ def members(shapes: Shapes, profiles: Sequence[Profile], stats: StatisticsModel)
                 _column(uid, selection, samples[leaf], equal.get((leaf, selection)))
                 for leaf, selection in zip(leaves, profile.selections, strict=True)
             )
-        found[uid] = Member(profile.shape, bits, profile.seconds, (uid,), _closed(shapes, profile, bits, stats))
+        found[uid] = Member(profile.shape, bits, profile.seconds, (uid,), *_closed(shapes, profile, bits, stats))
     return found
 
 
-def _closed(shapes: Shapes, profile: Profile, bits: tuple[int, ...], stats: StatisticsModel) -> float:
-    """Rows a second of windows that close."""
+def _closed(shapes: Shapes, profile: Profile, bits: tuple[int, ...], stats: StatisticsModel) -> tuple[float, float]:
+    """Of windows that close, a second: rows, and the entries they are combined from."""
     if not profile.fold:
-        return 0.0
+        return 0.0, 0.0
     streams = [(shapes.leaf_of(leaf), b.bit_count()) for leaf, b in zip(profile.shape.leaves, bits, strict=True)]
     tuples = max(stats.rate(leaf.stream) * n / max(stats.rows(leaf), 1) for leaf, n in streams)
-    return rows_a_second(profile.window, stats.groups(profile.fold) if profile.grouped else 1.0, tuples)
+    rows = rows_a_second(profile.window, stats.groups(profile.fold) if profile.grouped else 1.0, tuples)
+    return rows, entries_a_second(profile.window, len(streams), rows, tuples)
 
 
 def _column(uid: str, selection: str, sample: tuple[Mapping[str, int], int], equal: int | None) -> int:

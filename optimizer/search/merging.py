@@ -20,7 +20,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.cost.model import CostModel, Shared, Tree
+from optimizer.cost.cardinality import ARRAY
+from optimizer.cost.model import CostModel, Shared, Sink, Tree
 from optimizer.cost.shapes import Shape
 from optimizer.search.clusters import Cluster, cluster, merged, ordered, together
 from optimizer.statistics.samples import unpack
@@ -132,19 +133,18 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
     w, card, joins = model.weights, model.cardinalities, model.shapes.joins
     indexes: dict[int, dict[int, list[int]]] = {}
     shared: dict[int, list[int]] = {}
-    sinks: dict[int, list[tuple[int, tuple[int, ...], float]]] = {}
+    sinks: dict[Sink, list[tuple[int, tuple[int, ...], float]]] = {}
     for i, c in enumerate(clusters):
         own_indexes: dict[int, None] = {}
         own_joins: dict[int, None] = {}
         for member, root in c.trees:
             own = dict(zip(member.shape.leaves, member.bits, strict=True))
             bits = tuple(own[leaf] for leaf in model.shapes.leaves(root))
-            sinks.setdefault(root, []).append((i, bits, member.seconds))
+            sinks.setdefault(Sink(root, member.shape.fold), []).append((i, bits, member.seconds))
             for number in model.shapes.subtree(root):
                 own_joins[number] = None
                 for index in joins[number].indexes:
                     own_indexes[index] = None
-            own_indexes |= dict.fromkeys(model.shapes.scanned(root))
         for index in own_indexes:
             leaf = model.shapes.indexes[index].leaf
             indexes.setdefault(leaf, {}).setdefault(index, []).append(i)
@@ -168,17 +168,17 @@ def potential(model: CostModel, clusters: Sequence[Cluster]) -> Matrix:
     for who in shared.values():
         if len(who) > 1:
             gains[np.ix_(who, who)] += w.fixed
-    for root, uses in sinks.items():
+    for sink, uses in sinks.items():
         if len(uses) > 1:
             who = [i for i, _, _ in uses]
-            gains[np.ix_(who, who)] -= _expanded(model, root, uses)
+            gains[np.ix_(who, who)] -= _expanded(model, sink, uses)
     np.fill_diagonal(gains, -np.inf)
     return gains
 
 
-def _expanded(model: CostModel, root: int, uses: Sequence[tuple[int, tuple[int, ...], float]]) -> Matrix:
-    """The additional cost of materialization when two sinks of the same join become one."""
-    leaves = model.shapes.leaves(root)
+def _expanded(model: CostModel, sink: Sink, uses: Sequence[tuple[int, tuple[int, ...], float]]) -> Matrix:
+    """The additional cost when two equal sinks become one."""
+    leaves = model.shapes.leaves(sink.root)
     seconds = np.array([s for _, _, s in uses])
     alone, unions = [], []
     for k, leaf in enumerate(leaves):
@@ -189,5 +189,5 @@ def _expanded(model: CostModel, root: int, uses: Sequence[tuple[int, tuple[int, 
         alone.append(each)
         unions.append(each[:, None] + each[None, :] - common)
     longest = np.maximum(seconds[:, None], seconds[None, :])
-    single = np.asarray(model.materialization(root, alone, seconds))
-    return np.asarray(model.materialization(root, unions, longest) - single[:, None] - single[None, :])
+    single = np.asarray(model.made(sink, alone, seconds, ARRAY))
+    return np.asarray(model.made(sink, unions, longest, ARRAY) - single[:, None] - single[None, :])

@@ -80,7 +80,7 @@ def iterate(model: CostModel, members: Sequence[Member], trace: list[Choice] | N
         for leaf, bits in zip(m.shape.leaves, m.bits, strict=True):
             group.leaf_bits[leaf] = group.leaf_bits.get(leaf, 0) | bits
     own = [dict(zip(m.shape.leaves, m.bits, strict=True)) for m in members]
-    terms = [list(m.shape.leaves) if m.shape.scan < 0 else [m.shape.scan] for m in members]
+    terms = [list(m.shape.leaves) for m in members]
     users: dict[int, list[int]] = {}
     prices: dict[int, tuple[float, str, int]] = {}
 
@@ -177,7 +177,7 @@ def polish(model: CostModel, trees: Sequence[Tree]) -> list[Tree]:
         for member, root in best:
             better = best_tree(model, member, group, root)
             if better != root:
-                group.remove(root)
+                group.remove(member, root)
                 group.add(member, better)
             current.append((member, better))
         price = model.cost(current) if current != best else cost

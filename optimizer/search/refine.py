@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from optimizer.cost.cardinality import SCALAR
 from optimizer.cost.model import CostModel
 from optimizer.cost.shapes import Shape
 from optimizer.search.clusters import Cluster, Singles, members_of, ordered
@@ -37,7 +38,7 @@ class Alone:
         return by_itself
 
     def at_least(self, uid: str) -> float:
-        """What no order can save: an index per leaf, a fixed cost per join, rows. Much faster to get."""
+        """What no order can save: an index per leaf, a fixed cost per join, what is made. Much faster to get."""
         if uid in self._known:
             return self._known[uid].cost
         model, single = self._model, self._singles[uid]
@@ -45,12 +46,13 @@ class Alone:
         pairs = zip(single.shape.leaves, single.bits, strict=True)
         fractions = [(leaf, card.fraction(leaf, bits)) for leaf, bits in pairs]
         joins = len(fractions) - 1
-        cost = sum(model.index(leaf, f) for leaf, f in fractions) + joins * model.weights.fixed
-        cost += model.weights.materialization * single.closed
+        cost = model.closing(single)
+        if joins:
+            cost += sum(model.index(leaf, f) for leaf, f in fractions) + joins * model.weights.fixed
         results = math.prod(card.rate(leaf) * f for leaf, f in fractions) * card.selectivity(
             frozenset(single.shape.edges)
         )
-        return float(cost + model.weights.materialization * results * single.seconds**joins)
+        return float(cost + model.made_of(single.shape.fold, fractions, results * single.seconds**joins, SCALAR))
 
 
 def refine(

@@ -20,9 +20,6 @@ from runtime.columns.column import ColumnData
 
 _D, _I, _N, _T = ColumnType.DOUBLE, ColumnType.BIGINT, ColumnType.INT, ColumnType.TIMESTAMP
 
-LISTS = frozenset({"runs", "sketch"})
-"""Kinds whose entries are lists; their size depends on the data."""
-
 
 @dataclass(frozen=True, slots=True)
 class Component:

@@ -67,6 +67,11 @@ def slide(
     return _combined(component, state, cells, first, end), there
 
 
+def has_kernel(component: Component, state: State, longest: int) -> bool:
+    """Or else every step is a fold: with few groups, to combine all slices of a window in one is faster."""
+    return _operation(component, state, longest) is not None
+
+
 def _operation(component: Component, state: State, longest: int) -> int | None:
     """Of the kernels, if they can do it."""
     match component.kind:

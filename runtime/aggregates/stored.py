@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optimizer.model.aggregates import LISTS
 from optimizer.model.types import ColumnType
-from runtime.aggregates.components import LISTS, Component
+from runtime.aggregates.components import Component
 from runtime.aggregates.partials import State
 from runtime.buckets.file import BucketFile
 from runtime.buckets.views import Arrays

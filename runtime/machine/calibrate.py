@@ -1,8 +1,9 @@
 """The cost model's weights for this machine: a second of measuring with the real kernels, once, then read from a file.
 
 Each probe of `optimizer.cost.calibration` is run with the kernels that epochs use, on random keys: index both sides,
-intersect them, carry the items on (a re-indexed result), open the pairs (materialization). The best of a few
-repetitions counts, because everything that disturbs a measurement makes it longer.
+intersect them, carry the items on (a re-indexed result), open the pairs (materialization); fold tuples as source tasks
+do, combine entries as windows that close do. The best of a few repetitions counts, because everything that disturbs a
+measurement makes it longer.
 
 The file is named after the machine's properties; on another machine, or with another numpy or numba, it is measured
 again. A file that cannot be read is as good as none.
@@ -20,14 +21,33 @@ import numba
 import numpy as np
 
 from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json
+from optimizer.model.expressions import ColumnRef
+from optimizer.model.types import ColumnType
+from optimizer.model.windows import PeriodicWindow
+from runtime.aggregates.components import Component
+from runtime.aggregates.states import fold, lift
+from runtime.columns.coded_sets import CodedSets
+from runtime.columns.column import ColumnData
+from runtime.execution.folding import FoldSpec, Slices
 from runtime.files import write_atomically
 from runtime.kernels import csr, expand, hashing
 from runtime.kernels.intersect import Shapes, intersect
 from runtime.kernels.warm import warm_up
+from runtime.operators.fold import fold_tuples
 
 REPETITIONS = 3
 ALL = np.array([0xFFFF_FFFF_FFFF_FFFF], np.uint64)
 HOUR = np.array([3_600_000], np.int64)
+
+
+def _column(name: str) -> ColumnRef:
+    return ColumnRef("S", name, ColumnType.BIGINT)
+
+
+FOLDED = (
+    Component("count", (), None, ()),
+    Component("sum", (_column("v"),), None, (ColumnType.BIGINT,)),
+)
 
 
 def calibrated(directory: Path, clock: Callable[[], float]) -> Calibration:
@@ -57,17 +77,55 @@ def machine_facts() -> dict[str, object]:
     }
 
 
-def measure(work: Work, clock: Callable[[], float], repetitions: int = REPETITIONS) -> float:
-    """The seconds one probe takes with the kernels."""
-    rng = np.random.Generator(np.random.PCG64(7))
-    n, keys = int(work.tuples) // 2, max(int(work.keys), 1)
-    columns = [rng.integers(0, keys, n) for _ in range(2)]
+def measure(work: Work, clock: Callable[[], float], repetitions: int = REPETITIONS, each: int = 8) -> float:
+    """The seconds one probe takes with the kernels. `each`: tuples per group that is folded, entries per row that is
+    closed."""
+    run = _prepared(work, each, np.random.Generator(np.random.PCG64(7)))
     best = float("inf")
     for _ in range(repetitions):
         begin = clock()
-        _run(columns, expand_pairs=work.combinations > 0, carry_on=work.exchanged > 0)
+        run()
         best = min(best, clock() - begin)
     return best
+
+
+def _prepared(work: Work, each: int, rng: np.random.Generator) -> Callable[[], None]:
+    if work.folded:
+        return _folding(int(work.folded), each, rng)
+    if work.closed:
+        return _closing(int(work.closed), each, rng)
+    n, keys = int(work.tuples) // 2, max(int(work.keys), 1)
+    columns = [rng.integers(0, keys, n) for _ in range(2)]
+    return lambda: _run(columns, expand_pairs=work.combinations > 0, carry_on=work.exchanged > 0)
+
+
+def _folding(n: int, each: int, rng: np.random.Generator) -> Callable[[], None]:
+    """Two query sets, COUNT and SUM, all in one slice."""
+    columns = {c: ColumnData(ColumnType.BIGINT, rng.integers(0, max(n // each, 1), n)) for c in ("k", "v")}
+    sets = CodedSets(np.array([[1], [3]], np.uint64), rng.integers(0, 2, n).astype(np.int32))
+    spec = FoldSpec("probe", 0, 1, (_column("k"),), FOLDED, (0, 1), Slices((PeriodicWindow(1000, 1000),)))
+    times = np.zeros(n, np.int64)
+
+    def run() -> None:
+        fold_tuples(spec, lambda c: columns[c.column], times, sets, 0, 0)
+
+    return run
+
+
+def _closing(n: int, each: int, rng: np.random.Generator) -> Callable[[], None]:
+    """Entries in no order."""
+    rows = max(n // each, 1)
+    column = ColumnData(ColumnType.BIGINT, rng.integers(0, 1000, each * rows))
+    times = np.zeros(each * rows, np.int64)
+    states = [(c, lift(c, (column,) if c.arguments else (), None, times)) for c in FOLDED]
+    order = rng.permutation(each * rows).astype(np.int32)
+    offsets = np.arange(rows + 1, dtype=np.int64) * each
+
+    def run() -> None:
+        for component, state in states:
+            fold(component, state, order, offsets)
+
+    return run
 
 
 def _run(columns: list[np.ndarray[tuple[int], np.dtype[np.int64]]], *, expand_pairs: bool, carry_on: bool) -> None:

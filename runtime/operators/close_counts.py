@@ -1,7 +1,8 @@
 """Closing count windows: positions of a group's tuples in order of event time, ties in order of arrival.
 
 An entry is one tuple, or stands for tuples that are gone (`weights`), which come first. A window closes when it is full
-and the watermark has reached its last tuple. In a group without late tuples a window that is delivered never changes.
+and the watermark has reached its last tuple. In a group without late tuples a window that is delivered never changes,
+and windows that overlap share what is combined (count_pieces.py).
 In the others a late tuple shifts everything behind it: they are replayed, epoch by epoch, and every delivered window
 whose tuples have changed comes again.
 
@@ -22,9 +23,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from optimizer.model.combining import in_pieces
 from optimizer.model.windows import CountWindow
+from runtime.aggregates.components import components_of
 from runtime.kernels.expand import unroll
 from runtime.kernels.sessions import session_begins
+from runtime.operators import count_pieces
 from runtime.operators.closing import (
     Closed,
     ClosingQuery,
@@ -41,6 +45,8 @@ from runtime.operators.open_partials import Open, StandingRow
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+NO_ENTRIES, NO_OFFSETS = np.empty(0, np.int32), np.zeros(1, np.int64)
 
 TUPLES = 1 << 22
 """(Tuple, window) pairs laid out at a time; a single window is never cut."""
@@ -123,14 +129,23 @@ def _calm(open: Open, ordered: I64, window: CountWindow, q: ClosingQuery, epoch:
     whole = (firsts >= 0) & (runs[np.maximum(firsts, 0)] == runs[lasts])
     whole &= place[np.maximum(firsts, 0)] == place[lasts] - (window.size - 1)
     lasts, firsts = lasts[whole], firsts[whole]
-    step = max(1, TUPLES // window.size)
+    pieces = in_pieces(window, _kinds(q))
+    step = count_pieces.WINDOWS if pieces else max(1, TUPLES // window.size)
     for at in range(0, len(lasts), step):
         begin, end = firsts[at : at + step], lasts[at : at + step] + 1
-        _, places = unroll(begin, end)
         starts = place[end - 1] - (window.size - 1)
         none = np.zeros(len(starts), np.int64)
-        order = ordered[places].astype(np.int32)
-        yield Windows(numbers[begin], starts, starts + window.size, none, order, offsets_of(end - begin))
+        rows = Windows(numbers[begin], starts, starts + window.size, none, NO_ENTRIES, NO_OFFSETS)
+        if pieces:
+            made = count_pieces.combined(p.states.__getitem__, ordered, count_pieces.cut(begin, end))
+            yield rows._replace(combined=made)
+        else:
+            _, places = unroll(begin, end)
+            yield rows._replace(order=ordered[places].astype(np.int32), offsets=offsets_of(end - begin))
+
+
+def _kinds(q: ClosingQuery) -> set[str]:
+    return {c.kind for a in q.query.query.aggregates for c in components_of(a)}
 
 
 def _latest(epochs: I64, runs: I64) -> I64:

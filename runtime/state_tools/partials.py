@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optimizer.errors import InternalError
-from runtime.aggregates.components import LISTS
+from optimizer.model.aggregates import LISTS
 from runtime.buckets.file import read
 from runtime.buckets.refs import PartialRef
 from runtime.control.state import State

@@ -11,7 +11,7 @@ from optimizer.cost.calibration import PROBES, Work, calibrate, correlation, fit
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 
-TRUE = Weights(index=2e-8, intersection=1e-8, materialization=7e-8, exchange=9e-8, fixed=3e-5)
+TRUE = Weights(index=2e-8, intersection=1e-8, materialization=7e-8, exchange=9e-8, fixed=3e-5, fold=4e-8, close=2e-8)
 
 
 def seconds(work: Work) -> float:

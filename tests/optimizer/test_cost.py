@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.optimizer_workloads import small_world
-from optimizer.cost.model import Shared, Weights
+from optimizer.cost.model import Shared, Sink, Weights
 from optimizer.search.clusters import together
 from optimizer.search.dynamic import best_tree
 from optimizer.search.grouping import group_shape
@@ -108,9 +108,9 @@ def test_array_formula_equals_the_sum_over_parts(seed):
         }
         for tree in all_trees(model, single.shape):
             exact = model.cost([(single, tree)])
-            assert model.tree_cost(tree, fractions, single.seconds) == pytest.approx(exact)
+            assert model.tree_cost(Sink(tree, single.shape.fold), fractions, single.seconds) == pytest.approx(exact)
             arrays = {leaf: np.array([f, f]) for leaf, f in fractions.items()}
-            many = model.tree_cost(tree, arrays, np.array([single.seconds] * 2))
+            many = model.tree_cost(Sink(tree, single.shape.fold), arrays, np.array([single.seconds] * 2))
             assert list(many) == pytest.approx([exact, exact])
 
 

@@ -12,8 +12,11 @@ from optimizer.errors import InternalError
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import JoinNode, Plan, RunningQuery, changelog_set
 from optimizer.model.trees import leaves_of, order_of, tree_from_order
+from optimizer.optimize import CostBasedOptimizer
+from optimizer.policy.memory import Memory
 from optimizer.search.eager import create_delete, place, without
 from tests.builders import join_query, q1, q2, q3, running, running_queries
+from tests.folds import Folding, count
 
 
 def deploy(*queries: RunningQuery) -> Plan:
@@ -182,6 +185,31 @@ def test_any_life_of_creations_and_deletions_keeps_the_plan_valid(
         assert plan.version == before.version + 1
         for uid in alive.keys() & before.by_uid.keys():
             assert plan.by_uid[uid] == before.by_uid[uid], "a running query never notices"
+
+
+FOLDS = [
+    running(f"f{i}", Folding(stream).query(group=[f"{stream}.{column}"], select={"n": count()}, window=1000 + i))
+    for i, (stream, column) in enumerate([("W", "geo"), ("W", "vID"), ("W", "geo"), ("C", "length"), ("W", "geo")])
+]
+
+
+@given(running_queries(max_queries=8), st.data())
+def test_a_table_that_is_kept_places_queries_as_a_new_one_does(
+    queries: list[RunningQuery], data: st.DataObject
+) -> None:
+    """Whatever is refused in between, and whoever is kept apart at the moment."""
+    optimizer, plan, alive = CostBasedOptimizer(), Plan(), dict[str, RunningQuery]()
+    coming = data.draw(st.permutations([*queries, *FOLDS]))
+    while coming:
+        batch = [coming.pop() for _ in range(min(len(coming), data.draw(st.integers(1, 3))))]
+        gone = data.draw(st.sets(st.sampled_from(sorted(alive)), max_size=2)) if alive else set()
+        heavy = data.draw(st.sets(st.sampled_from(sorted(alive)), max_size=2)) if alive else set()
+        behind = dict.fromkeys(heavy, 10)
+        step = optimizer.create_delete(plan, batch, gone, Memory(), behind, alive)
+        assert step.plan == create_delete(plan, batch, gone, heavy, alive)
+        if data.draw(st.integers(0, 3)):  # else it was refused
+            plan = step.plan
+            alive = {uid: rq for uid, rq in alive.items() if uid not in gone} | {rq.uid: rq for rq in batch}
 
 
 def computes(rq: RunningQuery, node: JoinNode) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
 
 from optimizer.cost.model import Weights
 from optimizer.model.changelog import apply, diff
-from optimizer.model.folds import fold_key, rows_a_second
+from optimizer.model.folds import fold_key, folds_lists, rows_a_second
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import Plan
 from optimizer.model.windows import CountWindow, FixedWindow, PeriodicWindow, SessionWindow, Unwindowed
@@ -16,11 +17,15 @@ from optimizer.policy.scaling import Load
 from optimizer.search.eager import create_delete
 from optimizer.search.forced import force_groups, scale_to
 from optimizer.statistics.model import EpochObservation, FoldObservation
-from tests.builders import join_query, q1, q2, running
-from tests.folds import Folding, count
+from runtime.execution.compile import compile_plan
+from tests.builders import PAPER, join_query, q1, q2, running
+from tests.folds import Folding, calc, count, is_
 from tests.optimizer.models import Accepting, statistics
 
 W = Folding("W")
+JOINED = Folding("V", "W")
+LENGTH, DURATION = JOINED.column("V.length"), JOINED.column("W.duration")
+ACROSS = is_(LENGTH, "<", DURATION)
 
 
 def by(column, id, window=1000, **more):
@@ -40,7 +45,7 @@ def test_a_query_is_placed_where_its_fold_runs():
 
 
 def test_a_fold_is_paid_once_and_closing_by_everybody():
-    """Three want the same half of W by geo, in 50 groups; windows of one second, so 50 rows a second each."""
+    """Three want the same half of W by geo, in 50 groups; windows of one second, so 50 rows of one entry each."""
     queries = {rq.uid: rq for rq in (by("W.geo", f"g{i}") for i in range(3))}
     stats = statistics({"W": 400}, {"W": dict.fromkeys(queries, "10")})
     stats.observe(
@@ -49,10 +54,91 @@ def test_a_fold_is_paid_once_and_closing_by_everybody():
     optimizer, w = Accepting(), Weights()
     plan = create_delete(Plan(), list(queries.values()), ())
     estimate = optimizer.estimate(plan, queries, stats)
-    once, each = 200 * (w.index + w.materialization) + w.fixed, 50 * w.materialization
+    once, each = 200 * w.fold + w.fixed, 50 * w.materialization + 50 * w.close
     assert estimate.cost == pytest.approx(once + 3 * each)
     assert estimate.alone == {uid: pytest.approx(once + each) for uid in queries}
     assert estimate.shared == {uid: pytest.approx(once / 3 + each) for uid in queries}
+
+
+def test_a_fold_costs_by_the_tuples_of_its_own_queries():
+    """g wants a half of W, v the other half: two folds in one group look at 200 tuples each, not at 400."""
+    queries = {rq.uid: rq for rq in (by("W.geo", "g"), by("W.vID", "v"))}
+    stats = statistics({"W": 400}, {"W": {"g": "10", "v": "01"}})
+    optimizer, w = Accepting(), Weights()
+    plan = create_delete(Plan(), list(queries.values()), ())
+    assert len(plan.groups) == 1
+    together = optimizer.estimate(plan, queries, stats)
+    assert together.cost == pytest.approx(2 * (200 * w.fold + w.fixed + 100 * (w.materialization + w.close)))
+    apart = optimizer.estimate(force_groups(plan, queries, {"v": 1}), queries, stats)
+    assert apart.cost == pytest.approx(together.cost), "nothing is gained by a group of its own"
+    also = by("W.geo", "also")
+    stats = statistics({"W": 400}, {"W": {"g": "10", "v": "01", "also": "01"}})
+    both = {"g": queries["g"], "also": also}
+    plan = create_delete(Plan(), list(both.values()), ())
+    closing = 2 * 100 * (w.materialization + w.close)
+    assert optimizer.estimate(plan, both, stats).cost == pytest.approx(400 * w.fold + w.fixed + closing), "a union"
+
+
+def joined(id, *, select, group=("W.geo",), **more):
+    return running(id, JOINED.query(on=["V.vID = W.vID"], group=list(group), select=select, window=1000, **more))
+
+
+@pytest.mark.parametrize(
+    ("keys", "items"),
+    [
+        (1, 200),  # 10,000 combinations a second of two lists of 100
+        (100, 200 * (1 - math.exp(-1))),  # 100 combinations: of either side 63 of 100 tuples have a partner
+    ],
+)
+def test_a_fold_over_a_join_costs_by_lists_or_by_rows_whichever_is_less(keys, items):
+    lists, rows = joined("lists", select={"n": count()}), joined("rows", select={"n": count()}, residual=[ACROSS])
+    optimizer, w = Accepting(), Weights()
+    price = {}
+    for rq in (lists, rows):
+        wants = {"V": {rq.uid: "1"}, "W": {rq.uid: "1"}}
+        known = statistics({"V": 100, "W": 100}, wants, {"V.vID": keys, "W.vID": keys})
+        plan = create_delete(Plan(), [rq], ())
+        price[rq.uid] = optimizer.estimate(plan, {rq.uid: rq}, known).cost
+    combinations = 100 * 100 / keys
+    made = min(combinations * w.materialization, items * w.fold)
+    assert price["lists"] == pytest.approx(price["rows"] - combinations * w.materialization + made + w.fixed)
+
+
+def test_equal_folds_over_a_join_are_paid_once_and_others_for_themselves():
+    """The join is shared whatever is made of it."""
+    same = [joined(f"q{i}", select={"n": count()}) for i in range(2)]
+    other = joined("other", select={"n": count()}, group=["V.lang"])
+    keys = {"V.vID": 1, "W.vID": 1}
+    optimizer, w = Accepting(), Weights()
+
+    def cost(*queries):
+        all_of_it = dict.fromkeys((rq.uid for rq in queries), "1")
+        known = statistics({"V": 100, "W": 100}, {"V": all_of_it, "W": all_of_it}, keys)
+        plan = create_delete(Plan(), queries, ())
+        assert len(plan.groups) == 1
+        return optimizer.estimate(plan, {rq.uid: rq for rq in queries}, known).cost
+
+    fold, closing = 200 * w.fold + w.fixed, 100 * (w.materialization + w.close)
+    assert cost(*same) == pytest.approx(cost(same[0]) + closing)
+    assert cost(same[0], other) == pytest.approx(cost(same[0]) + fold + closing)
+
+
+@pytest.mark.parametrize(
+    ("select", "more", "expected"),
+    [
+        ({"n": count(), "m": JOINED.agg("MAX", "V.length"), "d": JOINED.agg("MEDIAN", "W.duration")}, {}, True),
+        ({"n": count()}, {"group": []}, True),
+        ({"s": JOINED.agg("SUM", calc(LENGTH, "+", DURATION))}, {}, False),
+        ({"s": JOINED.agg("SUM", "V.length", where=("W.duration", "<", 3))}, {}, False),
+        ({"s": JOINED.agg("SUM", "V.length", where=("V.length", "<", 3))}, {}, True),
+        ({"n": count()}, {"residual": [ACROSS]}, False),
+    ],
+)
+def test_the_optimizer_and_the_tasks_agree_who_is_folded_from_lists(select, more, expected):
+    rq = joined("q", select=select, **more)
+    plan = create_delete(Plan(), [rq], ())
+    (join,) = compile_plan(plan, {rq.uid: rq}, PAPER).joins
+    assert folds_lists(rq.query) == expected == (not join.sinks[0].needs_rows)
 
 
 @pytest.mark.parametrize("mode", ["full", "incremental"])

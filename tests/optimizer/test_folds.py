@@ -91,7 +91,8 @@ def test_a_plan_names_what_is_folded_once():
     assert text.splitlines()[-3:] == [
         f"Q7, Q9 and Q11 fold W by geo once: {said}",
         "    HOPPING (SIZE 1 HOUR, ADVANCE BY 1 SECOND) of Q9: blocks, about 29 entries instead of 4,800 slices",
-        "    where 7 or more windows close in one epoch: count and sum by subtracting",
+        "    where 7 or more windows close in one epoch: count and sum by subtracting, "
+        "because more than 6 pieces a window are many",
     ]
     assert "3 folds asked for, 1 made" in text
     assert stats.groups(view.key.name) == 7 and stats.groups("unknown") == 100
@@ -162,7 +163,13 @@ def test_it_is_said_from_what_overlapping_windows_are_combined_and_why():
     assert over_a_join.lines() == [f"{by_hour} of joined: all 3,600 slices, because joined rows reach over slices"]
     counted = combined(by_geo("c", CountWindow(1000, 100)), by_geo("d", CountWindow(5, 5)))
     assert counted.lines() == [
-        "COUNT (SIZE 1000 ADVANCE BY 100) of c: all 1,000 tuples, because a late tuple moves all behind it"
+        "COUNT (SIZE 1000 ADVANCE BY 100) of c: pieces, about 10 entries instead of 1,000 tuples, where none is late"
+    ]
+    median = by_geo("m", CountWindow(1000, 100), select={"m": W.agg("MEDIAN", "W.duration")})
+    said = combined(median, by_geo("few", CountWindow(10, 5))).lines()
+    assert said == [
+        "COUNT (SIZE 1000 ADVANCE BY 100) of m: all 1,000 tuples, because all values are needed",
+        "COUNT (SIZE 10 ADVANCE BY 5) of few: all 10 tuples, because 2 windows per tuple are few",
     ]
     for window in (1000, (1000, 3000), SessionWindow(9), FixedWindow(0, 10), CountWindow(3, 3)):
         assert combined(by_geo("q", window)).lines() == [], "windows that do not overlap need no words"
@@ -170,12 +177,12 @@ def test_it_is_said_from_what_overlapping_windows_are_combined_and_why():
 
 def test_windows_that_close_together_share_in_the_way_of_their_functions():
     found = combined(*OVERLAPPING)
-    together = "where 7 or more windows close in one epoch"
+    together, why = "where 7 or more windows close in one epoch", "because more than 6 pieces a window are many"
     assert found.lines()[-2:] == [
         "and 1 more windows that overlap",
-        f"{together}: count and sum by subtracting, first, max and moments by two stacks",
+        f"{together}: count and sum by subtracting, first, max and moments by two stacks, {why}",
     ]
-    assert found.lines("same")[1:] == [f"{together}: count by subtracting"]
+    assert found.lines("same")[1:] == [f"{together}: count by subtracting, {why}"]
     assert len(found.lines("short")) == 1, "its few slices are always laid out"
     assert found.lines("apart") == []
 
@@ -184,7 +191,10 @@ def test_a_query_and_its_document_say_how_windows_are_combined():
     plan, queries = deployed(*OVERLAPPING)
     told = explain_query(plan, queries, "half")
     assert "\ncombines    HOPPING (SIZE 30 SECONDS, ADVANCE BY 1 SECOND) of half: all 30 slices" in told
-    assert "\n            where 7 or more windows close in one epoch: sum by subtracting\n" in told
+    assert (
+        "\n            where 7 or more windows close in one epoch: sum by subtracting, because more than 6 pieces"
+        in told
+    )
     assert "combines" not in explain_query(plan, queries, "apart")
     document = json.loads(explain_query(plan, queries, "half", "json"))["fold"]["combining"]
     assert document["windows"][0] == {

@@ -34,7 +34,7 @@ def started(world, rng, config=None):
 @settings(max_examples=60, deadline=None)
 def test_every_plan_is_legal_and_one_version_up(queries, rng, mode):
     """Random queries (cycles, self-joins, composite keys), no statistics, random weights."""
-    weights = Weights(*(rng.choice([0.0, 0.3, 1.0, 10.0]) for _ in range(5)))
+    weights = Weights(*(rng.choice([0.0, 0.3, 1.0, 10.0]) for _ in range(7)))
     optimizer = Accepting(OptimizerConfig(weights=weights))
     running = {q.uid: q for q in queries}
     plan = optimizer.create_delete(Plan(), queries, [])

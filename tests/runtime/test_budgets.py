@@ -7,21 +7,16 @@ first would have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from ajoin.testing import LocalEngine
 from runtime.api import (
     AtLimit,
     Budget,
-    Cursor,
     ForceGroups,
     Incomplete,
     Optimize,
@@ -30,71 +25,24 @@ from runtime.api import (
     ScaleTo,
     Usage,
 )
-from runtime.control.budgets import OVER_BUDGET, Pacing, state_bytes
-from runtime.control.events import LostResults, ResultsExpired
-from runtime.control.fold import handle
-from runtime.delivery.schedule import InStep
-from runtime.engine.config import EngineConfig
+from runtime.control.budgets import OVER_BUDGET, Pacing
 from runtime.execution.executor import Executor
-
-WINDOW = "WINDOW TUMBLING (SIZE 100 MS)"
-SQL = f"SELECT A.n, B.x FROM A JOIN B ON A.k = B.k {WINDOW}"
-DEEP = f"SELECT A.n, B.x, C.y FROM A JOIN B ON A.k = B.k JOIN C ON B.k = C.k {WINDOW}"
-COLUMNS = {"A": {"n": "BIGINT"}, "B": {"x": "BIGINT"}, "C": {"y": "BIGINT"}}
-ALL = ("free", "mine")
-
-
-@contextmanager
-def opened(
-    directory: Path,
-    budget: Budget,
-    sql: str = SQL,
-    lateness: int = 0,
-    executor: Executor | None = None,
-    **config: Any,
-) -> Iterator[LocalEngine]:
-    """With the queries `free` and `mine`, which are alike but for the budget."""
-    settings = {"delivery": InStep, "partitions": 2} | config
-    with LocalEngine(directory, config=EngineConfig(**settings), executor=executor) as engine:
-        for name, more in COLUMNS.items():
-            columns = {"k": "BIGINT", **more, "ts": "TIMESTAMP"}
-            engine.create_stream(name, columns=columns, allowed_lateness_ms=lateness)
-        engine.create_query(sql, id="free")
-        engine.create_query(sql, id="mine", budget=budget)
-        yield engine
-
-
-def epoch(engine: LocalEngine, number: int, tuples: int = 20, keys: int = 3) -> None:
-    """One with tuples in [40 * number, 40 * number + 40)."""
-    rng = Random(number)
-    for name, more in COLUMNS.items():
-        (column,) = more
-        made = [
-            {"k": rng.randrange(keys), column: 1000 * number + i, "ts": 40 * number + rng.randrange(40)}
-            for i in range(tuples)
-        ]
-        engine.push(name, *made)
-    engine.run_epoch()
-
-
-def rows(engine: LocalEngine, id: str) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in engine.rows(id))
-
-
-def settle(engine: LocalEngine, most: int = 2000) -> int:
-    """Epochs without tuples until nobody is behind; how many."""
-    for count in range(most):
-        if not engine.engine.state.behind:
-            return count
-        engine.run_epoch()
-    raise AssertionError("it never catches up")
-
-
-def watermarks(engine: LocalEngine) -> tuple[int, int]:
-    free, mine = (engine.engine.query(id).watermark for id in ALL)
-    assert free is not None
-    return free, -1 if mine is None else mine
-
+from tests.runtime.budget_pairs import (
+    ALL,
+    COUNT,
+    DEEP,
+    FACTORIZED,
+    HOPPING,
+    RARE,
+    SQL,
+    WINDOW,
+    epoch,
+    opened,
+    rows,
+    settle,
+    until,
+    watermarks,
+)
 
 # -- pause --------------------------------------------------------------------------------------------------------
 
@@ -133,11 +81,6 @@ def test_a_progress_of_a_paused_query_is_true_at_every_moment(tmp_path: Path) ->
         final = rows(engine, "free")
         assert len({mark for mark, told in promised if told}) > 1, "the watermark moves while it catches up"
         assert all(told == until(final, mark) for mark, told in promised)
-
-
-def until(delivered: Counter[tuple[Any, ...]], mark: int) -> Counter[tuple[Any, ...]]:
-    """Those of windows that end at `mark` or before."""
-    return Counter({row: n for row, n in delivered.items() if row[1] <= mark})
 
 
 def test_who_cannot_catch_up_is_suspended_and_says_so(tmp_path: Path) -> None:
@@ -186,11 +129,6 @@ def test_a_gap_reaches_back_to_what_late_tuples_may_concern(tmp_path: Path) -> N
         missing = rows(engine, "free") - rows(engine, "mine")
         assert gap is not None and missing
         assert all((gap.after is None or row[1] > gap.after) for row in missing)
-
-
-COUNT = f"SELECT COUNT(*) FROM A JOIN B ON A.k = B.k {WINDOW}"
-HOPPING = SQL.replace(WINDOW, "WINDOW HOPPING (SIZE 150 MS, ADVANCE BY 60 MS)")
-FACTORIZED = SQL + " EMIT FACTORIZED"
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -291,153 +229,6 @@ def test_who_wants_few_tuples_of_a_hot_key_is_not_held_up_by_those_who_want_all(
         assert len(rows(engine, "few")) > 4
         settle(engine)
         assert rows(engine, "mine") == rows(engine, "free")
-
-
-# -- bytes, retention, seconds, state -----------------------------------------------------------------------------
-
-
-def test_bytes_are_paced_by_what_a_row_took_so_far(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget()) as engine:
-        for number in range(4):
-            epoch(engine, number)
-        per_epoch = engine.engine.query("mine").usage.bytes // 4
-    with opened(tmp_path / "paced", Budget(bytes=per_epoch // 8)) as engine:
-        taken = []
-        for number in range(4):
-            epoch(engine, number)
-            taken.append(engine.engine.query("mine").usage.bytes)
-        assert all(b - a < per_epoch / 2 for a, b in pairwise(taken)), "from the second epoch on"
-        settle(engine)
-        assert rows(engine, "mine") == rows(engine, "free")
-        usage = engine.engine.query("mine").usage
-        assert usage.bytes == usage.retained_bytes >= taken[-1]
-
-
-RARE = f"SELECT A.n, B.x FROM A JOIN B ON A.k = B.k WHERE (A.n + B.x) % 50 = 7 {WINDOW}"
-"""Of hundreds of rows that are counted, conditions leave a few."""
-
-
-@pytest.mark.parametrize("sql", [RARE, COUNT, FACTORIZED], ids=["conditions", "counts", "lists"])
-def test_who_delivers_less_than_its_bytes_is_not_held_up_by_rows_that_are_only_counted(
-    tmp_path: Path, sql: str
-) -> None:
-    with opened(tmp_path, Budget(), sql) as engine:
-        for number in range(6):
-            epoch(engine, number)
-        taken = engine.engine.query("mine").usage.bytes
-        assert taken > 0
-    with opened(tmp_path / "bounded", Budget(bytes=taken * 2), sql) as engine:
-        for number in range(6):
-            epoch(engine, number)
-            assert not engine.engine.state.behind
-        assert rows(engine, "mine") == rows(engine, "free")
-        assert engine.engine.query("mine").usage.bytes == taken
-
-
-def test_time_is_whose_work_it_was_and_not_whose_rows(tmp_path: Path) -> None:
-    never = SQL.replace(WINDOW, f"WHERE A.n + B.x < 0 {WINDOW}")
-    one = SQL.replace(WINDOW, f"WHERE A.k = 0 {WINDOW}")
-    with opened(tmp_path, Budget(seconds=1e9), one, partitions=1) as engine:
-        engine.create_query(never, id="never")
-        epoch(engine, 0, tuples=200, keys=100)
-        state = engine.engine.state
-        mine, hidden = (state.queries[state.names[id]] for id in ("mine", "never"))
-        assert mine.rows > 0 and hidden.rows == 0
-        assert hidden.work > 10 * mine.work > 0
-        assert hidden.usage.seconds > 10 * mine.usage.seconds
-
-
-def test_a_query_waits_until_its_results_expire_and_goes_on(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget()) as engine:
-        epoch(engine, 0)
-        once = engine.engine.query("mine").usage.retained_bytes
-    with opened(tmp_path / "kept", Budget(retained_bytes=once), retention_epochs=4) as engine:
-        seen: dict[str, Counter[tuple[Any, ...]]] = {id: Counter() for id in ALL}
-        cursors: dict[str, Cursor | None] = dict.fromkeys(ALL)
-        waited = 0
-
-        def read() -> None:
-            nonlocal waited
-            for id in ALL:
-                while batches := engine.engine.read_results(id, cursors[id], 1 << 20):
-                    seen[id].update(tuple(row.values()) for batch in batches for row in batch.rows.to_pylist())
-                    cursors[id] = batches[-1].cursor
-            waited += engine.engine.query("mine").usage.retained_bytes >= once
-
-        for number in range(3):
-            epoch(engine, number)
-            read()
-        assert seen["mine"] < seen["free"]
-        for _ in range(60):
-            if not engine.engine.state.behind:
-                break
-            engine.run_epoch()
-            read()
-        assert seen["mine"] == seen["free"] and waited > 4
-
-
-def test_who_waits_too_long_for_results_to_expire_is_told_so(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget(retained_bytes=1), pacing=Pacing(None, max_behind=2)) as engine:
-        for number in range(6):
-            epoch(engine, number)
-        info = engine.engine.query("mine")
-        assert info.state == QueryState.SUSPENDED and "less than 1 bytes of its results are kept" in info.suspended
-        assert info.rows > 0 and info.active_until is not None
-        assert until(rows(engine, "mine"), info.active_until) == until(rows(engine, "free"), info.active_until)
-
-
-def test_results_of_which_nobody_knows_the_size_do_not_count_for_ever(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget()) as engine:
-        epoch(engine, 0)
-        state = engine.engine.state
-        uid = state.names["mine"]
-        record = state.queries[uid]
-        assert record.usage.retained_bytes > 0 and record.last is not None
-        expired = handle(state, ResultsExpired(epochs=(1,), lost=(LostResults(uid, record.last, 0),))).state
-        assert expired.queries[uid].usage == replace_retained(record.usage, 0)
-
-
-def replace_retained(usage: Usage, size: int) -> Usage:
-    return usage._replace(retained_bytes=size)
-
-
-def test_seconds_pace_a_query_that_takes_more_than_it_may(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget(seconds=1e-5)) as engine:
-        epoch(engine, 0, tuples=60)
-        first = engine.engine.query("mine")
-        assert first.usage.seconds > 1e-5, "its first rows tell what a row takes"
-        per_row = first.usage.seconds / first.rows
-        epoch(engine, 1, tuples=60)
-        epoch(engine, 2, tuples=60)
-        paced = engine.engine.query("mine")
-        assert paced.epochs_behind > 0
-        assert (paced.rows - first.rows) / 2 <= 1e-5 / per_row + 20 * 2, "and so many fit, or one item of each task"
-        assert paced.rows < engine.engine.query("free").rows / 2
-
-
-def test_a_share_of_the_state_that_is_too_large_ends_a_query(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget(state_bytes=1 << 40), sql=DEEP) as engine:
-        epoch(engine, 0)
-        state = engine.engine.state
-        (held,) = state_bytes(state).values()
-        sources = sum(r.bytes for r in state.sources.values())
-        joined = sum(r.bytes for r in state.joined.values())
-        assert held == pytest.approx((sources + joined) / 2, abs=1), "two queries use all of it"
-    with opened(tmp_path / "small", Budget(state_bytes=held // 2), sql=DEEP) as engine:
-        epoch(engine, 0)
-        info = engine.engine.query("mine")
-        assert info.state == QueryState.SUSPENDED and f"{held // 2:,} are allowed" in info.suspended
-        epoch(engine, 1)
-        assert engine.engine.query("free").state == QueryState.RUNNING
-
-
-def test_postponed_work_counts_as_state(tmp_path: Path) -> None:
-    with opened(tmp_path, Budget(rows=1, state_bytes=1 << 40)) as engine:
-        for number in range(12):
-            epoch(engine, number)
-        state = engine.engine.state
-        (held,) = state_bytes(state).values()
-        assert held > sum(r.bytes for r in state.sources.values()), "what the others need is less than what it pins"
 
 
 # -- all of it ----------------------------------------------------------------------------------------------------
