@@ -229,11 +229,11 @@ class PartialTarget:
             "components": [c.kind for c in partials.states],
         }
         put_partials(arrays, meta, partials, self.epoch)
-        size = self.store.write(self.file, meta, arrays)
+        file, size = self.store.write(self.file, meta, arrays)
         edges = (times for of in (partials.edges, partials.firsts) for times, _ in of.values())
         begins = np.concatenate([partials.lo, *edges])
         return PartialRef(
-            self.file,
+            file,
             spec.name,
             spec.group,
             self.version,

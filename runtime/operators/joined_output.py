@@ -122,9 +122,8 @@ class JoinedOutput:
         if not len(items):
             return None
         put_index(arrays, INDEX, csr.grouped(items, hashes, made.lo, made.hi), made.sets, spans=True)
-        file = f"b{self.bucket}.bucket"
         meta = {"node": self.spec.name, "epoch": self.epoch, "version": self.version, "carrier_left": self.carrier_left}
-        size = self.directory.store.write(file, meta, arrays)
+        file, size = self.directory.store.write(f"b{self.bucket}.bucket", meta, arrays)
         return JoinedRef(
             self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
             len(made.lo), size, int(made.lo.max()), int(made.hi.min()), self.output.exposed,

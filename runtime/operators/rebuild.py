@@ -69,6 +69,7 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> RebuiltView:
     ]
     arrays: Arrays = {}
     put_view(arrays, task.leaf, task.group, items, sets[items], get_times(base, "slice")[items], indexes)
-    file = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
-    store.write(file, {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}, arrays)
-    return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, file, shared.version, task.keys))
+    name = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
+    meta = {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}
+    written = store.write(name, meta, arrays)
+    return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, written.file, shared.version, task.keys))
