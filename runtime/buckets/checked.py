@@ -25,7 +25,7 @@ import xxhash
 
 from optimizer.errors import InternalError
 
-CHUNK = 1 << 18
+CHUNK = 1 << 16
 
 Span = tuple[int, int]
 """(place, length) in bytes, from the start of the file."""
@@ -106,8 +106,16 @@ class Chunks:
 
     def look(self, first: int, end: int) -> None:
         """Bring and check these bytes of the file."""
-        if end > first:
-            self.ensure(range((first - self._base) // CHUNK, (end - 1 - self._base) // CHUNK + 1))
+        self.ensure(self.within(first, end))
+
+    def within(self, first: int, end: int) -> range:
+        """The chunks that these bytes lie in."""
+        return range((first - self._base) // CHUNK, (end - 1 - self._base) // CHUNK + 1) if end > first else range(0)
+
+    def has(self, first: int, end: int) -> bool:
+        """Were these bytes looked at, all of them?"""
+        chunks = self.within(first, end)
+        return all(self._checked[chunks.start : chunks.stop])
 
     def raw(self, at: int, length: int) -> memoryview:
         """These bytes, as they are."""
@@ -171,22 +179,42 @@ class Checked(Mapping[str, npt.NDArray[Any]]):
             array = self._seen[key] = self._view(key)
         return array
 
+    @property
+    def whole(self) -> bool:
+        """Is it all the same whether some or all of an array is asked for?"""
+        return self._chunks.whole
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return self._places[key].shape
+
     def part(self, key: str, first: int, end: int) -> npt.NDArray[Any]:
         """The array, right in rows [first, end)."""
         if key in self._seen or self._chunks.whole:
             return self[key]
-        place = self._places[key]
-        if end > first:
-            self._chunks.look(place.at + first * place.row, place.at + end * place.row)
+        self.bring([(key, first, end)])
         return self._view(key)
+
+    def bring(self, parts: Iterable[tuple[str, int, int]]) -> None:
+        """Rows [first, end) of several arrays, all at once: one after the other, each would wait for its own
+        request."""
+        wanted: set[int] = set()
+        for key, first, end in parts:
+            place = self._places.get(key)
+            if place is not None and end > first and key not in self._seen:
+                wanted.update(self._chunks.within(place.at + first * place.row, place.at + end * place.row))
+        self._chunks.ensure(sorted(wanted))
 
     def at_rows(self, key: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The array, right in these rows."""
         if key in self._seen or self._chunks.whole:
             return self[key]
+        place = self._places[key]
         if len(rows):
-            self._chunks.ensure(self._chunks.chunks_at(self._places[key], rows))
-        return self._view(key)
+            self._chunks.ensure(self._chunks.chunks_at(place, rows))
+        array = self._view(key)
+        if self._chunks.has(place.at, place.at + place.nbytes):
+            self._seen[key] = array
+        return array
 
     def _view(self, key: str) -> npt.NDArray[Any]:
         array = self._views.get(key)

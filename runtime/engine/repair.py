@@ -4,8 +4,8 @@ A task that meets a file which is not what was written raises BUCKET_DAMAGED or 
 committed, so no row came of it. The engine then repairs the state of the last committed epoch and runs the planned
 epoch once more:
 
-1. Every open bucket file is verified on the driver, where it is kept, so all damage is found and named at once. (A cache
-   of a store that is damaged heals by itself, see runtime.store.cache.)
+1. Every open bucket file is verified on the driver, where it is kept, so all damage is found and named at once. (A
+   cache of a store that is damaged heals by itself, see runtime.store.cache.)
 2. A source bucket that is damaged is read again: its `Origin` has the offsets, the number of the read, and what
    decided which tuples were too late or too far ahead, and reads are pure, so the same tuples come and the same ones
    are dropped. They are tagged for the plan that the last epoch ran with, but only for queries that were there in the

@@ -23,8 +23,8 @@ from runtime.aggregates.bucket import Partials, concat_partials, put_partials
 from runtime.aggregates.components import Component
 from runtime.aggregates.states import State, fold, lift_fold
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays
 from runtime.buckets.refs import PartialRef
-from runtime.buckets.views import Arrays
 from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import Lookup, evaluate, truth

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
+from runtime.buckets.indexes import Arrays, put_index
 from runtime.buckets.refs import JoinedRef
-from runtime.buckets.views import INDEX, JOINED_ARRAYS, Arrays, RowRefs, put_exposed, put_index
+from runtime.buckets.views import INDEX, JOINED_ARRAYS, RowRefs, put_exposed
 from runtime.columns.querysets import Words, bitset, widen
 from runtime.execution.physical import JoinSpec, OutputSpec
 from runtime.kernels import csr

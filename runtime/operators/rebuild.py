@@ -13,8 +13,9 @@ import numpy as np
 
 from optimizer.model.plan import Leaf
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays, get_times
 from runtime.buckets.refs import IndexKey, SourceRef, ViewRef
-from runtime.buckets.views import Arrays, KeyedItems, View, get_column, get_times, put_view
+from runtime.buckets.views import KeyedItems, View, get_column, put_view
 from runtime.columns.querysets import add_slot, has
 from runtime.kernels.sets import nonempty
 from runtime.operators.keys import key_hashes

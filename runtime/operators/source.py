@@ -29,8 +29,9 @@ from optimizer.model.plan import Leaf, SourceNode
 from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays, put_times
 from runtime.buckets.refs import Origin, PartialRef, Skip, SourceRef, ViewRef
-from runtime.buckets.views import Arrays, KeyedItems, put_column, put_times, put_view
+from runtime.buckets.views import KeyedItems, put_column, put_view
 from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData, from_arrow
 from runtime.columns.evaluate import Lookup

@@ -110,7 +110,7 @@ def test_nothing_that_tasks_write_passes_through_the_driver(tmp_path: Path) -> N
         executor.answered = 0
         rig.epoch({s: [(i, i, 100 * n) for i in range(n)] for s in "AB"})
         sizes.append(executor.answered)
-    assert sizes[1] < 1.2 * sizes[0], "answers are references"
+    assert max(sizes) < 10_000, "for 20,000 tuples: answers are references"
 
 
 def test_file_sources_are_read_on_the_driver(tmp_path: Path) -> None:
