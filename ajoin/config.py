@@ -56,13 +56,15 @@ class Settings(BaseSettings):
     client_cert: str = Field("", description="file with the certificate that client commands show (PEM)")
     client_key: str = Field("", description="file with the key of client_cert (PEM)")
     state_dir: Path = Field(Path(".ajoin/state"), description="everything that survives a restart")
-    durable: str = Field(
+    store: str = Field(
         "",
-        description="URI or path (s3://, hdfs://, file://, ...) that also survives the loss of this machine; state_dir "
-        "is then a fast copy; empty: none",
+        description="URI or path (s3://, hdfs://, gs://, file://, ...), seen by all executors, that holds the state "
+        "and what tasks exchange; empty: state_dir does, and everything runs on this machine",
     )
-    fast_bytes: int = Field(
-        0, ge=0, description="with durable: most bytes of buckets, and of results, in state_dir; 0: any"
+    cache_bytes: int = Field(
+        0,
+        ge=0,
+        description="with a store that is no path: most bytes of it that each machine keeps; 0: half of its free disk",
     )
     executor: Literal["spark", "local"] = Field(
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
@@ -70,11 +72,6 @@ class Settings(BaseSettings):
     spark_master: str = Field("local[*]", description="Spark master URL")
     spark_conf: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Spark's own settings as key=value (a list, or text with commas), e.g. spark.executor.memory=4g"
-    )
-    exchange: Literal["auto", "reference", "value"] = Field(
-        "auto",
-        description="how tasks pass on buckets and rows: by reference to files in the state directory, which all "
-        "executors must then see, or by value; auto: by reference on local masters only",
     )
     stage_timeout: float = Field(
         600.0, ge=0, description="seconds after which a stage of an epoch is ended and counts as failed; 0: never"
@@ -314,6 +311,14 @@ class Config:
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 
+RENAMED = {
+    "durable": "use store, which holds the whole state",
+    "fast_bytes": "use cache_bytes",
+    "exchange": "on one machine nothing is needed; executors on other machines need a store",
+}
+"""Settings of earlier versions, and what to use instead."""
+
+
 def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Config:
     """Merge the layers. A flag whose value is None was not given. `file` must exist; ajoin.toml need not."""
     path = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
@@ -322,10 +327,15 @@ def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Co
         ("environment", EnvSettingsSource(Settings)()),
         (str(path or DEFAULT_FILE), _read(path)),
     ]
+    for key in RENAMED:
+        if f"AJOIN_{key.upper()}" in os.environ:
+            raise _renamed(key, "environment")
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
     for origin, layer in layers:
         for key, value in layer.items():
+            if key in RENAMED:
+                raise _renamed(key, origin)
             if key not in Settings.model_fields:
                 raise _unknown(key, origin)
             if key not in values:
@@ -373,6 +383,14 @@ def _read(path: Path | None) -> Mapping[str, Any]:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
         raise InvalidRequest(f"{path or DEFAULT_FILE} is not valid TOML: {failure}", reason="CONFIG_INVALID") from None
+
+
+def _renamed(key: str, origin: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"setting {key!r} (from {origin}) is gone",
+        reason="CONFIG_UNKNOWN_KEY",
+        hint=RENAMED[key],
+    )
 
 
 def _unknown(key: str, origin: str) -> InvalidRequest:

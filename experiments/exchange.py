@@ -1,12 +1,12 @@
-"""What does it cost when executors share no files? The same epochs by reference and by value, in turn, in one session.
+"""What does a store cost? The same epochs in the state directory and with a store, in turn, in one session.
 
-    python -m experiments.exchange [--tuples 50000 200000] [--epochs 8] [--window 2] [--master local[2]]
+    python -m experiments.exchange [--store URI] [--tuples 50000 200000] [--epochs 8] [--window 2] [--master local[2]]
 
 Two generated streams of four BIGINT columns, one two-way join that makes all its rows, and as many tuples per stream
-and epoch as asked for: one epoch is one second of event time. A window of several seconds keeps older buckets open,
-which by reference costs nothing and by value must be on the executors. The first two epochs of each life warm up and
-are not counted. Both lives must deliver the same number of rows. Prints a Markdown table; the ratio is the median over
-pairs of epochs.
+and epoch as asked for: one epoch is one second of event time. A window of several seconds keeps older buckets open.
+Without `--store` the store is a path beside the state directory, so that it is mapped in place. The first two epochs of
+each life warm up and are not counted. Both lives must deliver the same number of rows. Prints a Markdown table; the
+ratio is the median over pairs of epochs.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import argparse
 import shutil
 import statistics
 import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from ajoin.platform.launch import BY_VALUE
 from ajoin.sql import parse_query
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor
 from runtime.spark.executor import SparkExecutor
+from runtime.store.objects import below
 
 WARM, KEYS = 2, 100_000
-EXCHANGES: tuple[ExchangeKind, ...] = ("reference", "value")
 COLUMNS = ("k", "a", "b")
 
 
@@ -45,11 +44,11 @@ class Clock:
 class Life:
     """One engine over two streams with one join; every step is an epoch with a second of event time."""
 
-    def __init__(self, folder: Path, executor: Executor, exchange: ExchangeKind, tuples: int, window: int) -> None:
+    def __init__(self, folder: Path, executor: Executor, store: str | None, tuples: int, window: int) -> None:
         self.tuples, self.clock, self.rows = tuples, Clock(), 0
         self.taken: list[float] = []
-        config = EngineConfig(partitions=executor.cores, exchange=exchange, pipelined=False)
-        self.engine = Engine.open(folder / exchange, executor, config, self.clock)
+        config = EngineConfig(partitions=executor.cores, store=store, pipelined=False)
+        self.engine = Engine.open(folder / ("state" if store is None else "near"), executor, config, self.clock)
         for seed, name in enumerate(("V", "W")):
             self.engine.create_stream(*stream(name, seed, tuples))
         sql = f"SELECT V.k, V.a, W.b FROM V JOIN W ON V.k = W.k WINDOW TUMBLING (SIZE {window} SECONDS)"
@@ -64,10 +63,11 @@ class Life:
         self.rows += report.rows
 
 
-def compare(executor: Executor, tuples: int, epochs: int, window: int) -> str:
+def compare(executor: Executor, given: str | None, tuples: int, epochs: int, window: int) -> str:
     """A row of the table. The two lives take turns, epoch by epoch, so that both meet the same machine."""
     with tempfile.TemporaryDirectory(prefix="ajoin-exchange-") as folder:
-        lives = [Life(Path(folder), executor, exchange, tuples, window) for exchange in EXCHANGES]
+        store = str(Path(folder) / "store") if given is None else below(given, f"exchange-{uuid.uuid4().hex[:8]}")
+        lives = [Life(Path(folder), executor, where, tuples, window) for where in (None, store)]
         for _ in range(WARM + epochs):
             for life in lives:
                 life.step()
@@ -95,13 +95,14 @@ def main(say: Callable[[str], None] = print) -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--window", type=int, default=2, help="seconds, which is also epochs")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--store", help="URI of a store instead of a path beside the state directory")
     asked = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
-    executor = SparkExecutor.start(asked.master, local_dir=scratch, options=BY_VALUE)
-    say("| tuples per stream and epoch | bucket | by reference | by value | ratio |\n|---|---|---|---|---|")
+    executor = SparkExecutor.start(asked.master, local_dir=scratch, options={})
+    say("| tuples per stream and epoch | bucket | state directory | store | ratio |\n|---|---|---|---|---|")
     try:
         for tuples in asked.tuples:
-            say(compare(executor, tuples, asked.epochs, asked.window))
+            say(compare(executor, asked.store, tuples, asked.epochs, asked.window))
     finally:
         executor.stop()
         shutil.rmtree(scratch, ignore_errors=True)

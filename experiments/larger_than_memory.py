@@ -6,15 +6,13 @@ Two generated streams, one two-way join whose window stays open for the whole ru
 joins what is new with all that is old. Each life is a process of its own with the executor inside it (a JVM beside it
 would only blur what is measured):
 
-    unlimited       all the memory there is, one tier
-    one tier        memory limited to a quarter of the state; the state directory is on disk, mapped
-    two tiers       the same limit, with a durable tier, and a fast tier bounded to an eighth of the state
+    unlimited       all the memory there is
+    limited         to a quarter of the state; the state directory is on disk, mapped
 
 The limit is a control group's (version 1 or 2), where it counts everything: the interpreter, arrays, and the pages of
-files that are cached or mapped. Where no control group can be made, only the last life is run, with the fast tier
-bounded to a quarter of the state, and the report says so. All lives must deliver the same rows: their number and an
-order-free checksum over all columns are compared. A life that is killed for its memory is reported as such. Times are
-those of the epochs, without the start of the process.
+files that are cached or mapped. Where no control group can be made, the report says so. Both lives must deliver the
+same rows: their number and an order-free checksum over all columns are compared. A life that is killed for its memory
+is reported as such. Times are those of the epochs, without the start of the process.
 """
 
 from __future__ import annotations
@@ -49,10 +47,10 @@ GROUPS = Path("/sys/fs/cgroup")
 # -- one life, in a process of its own ------------------------------------------------------------------------------
 
 
-def live(folder: Path, epochs: int, tuples: int, durable: str | None, fast_bytes: int | None) -> dict[str, Any]:
+def live(folder: Path, epochs: int, tuples: int) -> dict[str, Any]:
     """Figures of one life: rows, checksum, state and seconds."""
     now = [0]
-    config = EngineConfig(partitions=1, retention_epochs=1, pipelined=False, durable=durable, fast_bytes=fast_bytes)
+    config = EngineConfig(partitions=1, retention_epochs=1, pipelined=False)
     engine = Engine.open(folder, LocalExecutor(), config, lambda: now[0])
     for seed, name in enumerate(("V", "W")):
         engine.create_stream(*_stream(name, seed, tuples, keys=20 * epochs * tuples))
@@ -76,7 +74,6 @@ def live(folder: Path, epochs: int, tuples: int, durable: str | None, fast_bytes
         "state_bytes": status.bucket_bytes,
         "seconds": sum(seconds),
         "last_epoch": seconds[-1],
-        "upload": status.stage_seconds.get("upload", 0.0),
         "resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
@@ -169,12 +166,9 @@ def compare(folder: Path, epochs: int, tuples: int) -> None:
         print("| life | epochs together | last epoch | resident, most | slowdown |\n|---|---|---|---|---|", flush=True)
         _row("unlimited", free, free)
         if group is None:
-            print("\nno control group can be made here: the fast tier is bounded instead of memory\n")
+            print("\nno control group can be made here: memory cannot be limited\n")
         else:
-            _row("one tier", life("one", limit=state // 4), free)
-        fast = state // 4 if group is None else state // 8
-        tiers = ("--durable", str(folder / "durable"), "--fast-bytes", str(fast))
-        _row("two tiers", life("two", *tiers, limit=state // 4), free)
+            _row("limited", life("limited", limit=state // 4), free)
 
 
 def _row(name: str, life: dict[str, Any] | None, free: dict[str, Any]) -> None:
@@ -199,12 +193,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--tuples", type=int, help="per stream and epoch")
     parser.add_argument("--life", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--durable", help=argparse.SUPPRESS)
-    parser.add_argument("--fast-bytes", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     epochs, tuples = asked.epochs or (20 if asked.quick else 80), asked.tuples or (360_000 if asked.quick else 500_000)
     if asked.life:
-        print(json.dumps(live(asked.folder, epochs, tuples, asked.durable, asked.fast_bytes)))
+        print(json.dumps(live(asked.folder, epochs, tuples)))
         return
     with tempfile.TemporaryDirectory(prefix="ajoin-memory-", dir=asked.folder) as folder:
         compare(Path(folder), epochs, tuples)

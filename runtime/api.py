@@ -310,7 +310,7 @@ class DeadLetterInfo:
 class PlatformStatus:
     """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
     `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. Only
-    with a durable tier: `fast_bytes` in the state directory, `durable_bytes` there, seconds of the last epoch's upload.
+    with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine.
     `sinks`: how many there are; `sinks_behind`: those that fail or lack more than the newest epoch."""
 
     state: str
@@ -332,9 +332,8 @@ class PlatformStatus:
     lag_ms: int | None = None
     recovery_seconds: float = 0.0
     recovery_records: int = 0
-    fast_bytes: int = 0
-    durable_bytes: int = 0
-    upload_seconds: float = 0.0
+    store_bytes: int = 0
+    cache_bytes: int = 0
     overflows: int = 0
     sinks: int = 0
     sinks_behind: tuple[SinkStatus, ...] = ()

@@ -27,7 +27,6 @@ def cluster_demo(
 ) -> None:
     """Start a Spark master and workers on this machine, run the demo there, and stop them all."""
     defaults = {
-        "exchange": "value",
         "spark_conf": "spark.executor.memory=512m",
         "log_level": "error",
         "verbose": verbose,
@@ -45,7 +44,11 @@ def cluster_demo(
         for worker in cluster.workers:
             out.print(f"  {worker.name}: process {worker.pid}, its own disk is {escape(str(worker.log.parent))}")
         shared = tuple(f"{key}={value}" for key, value in cluster.options.items())
-        there = {"spark_master": cluster.url, "spark_conf": asked.spark_conf + shared}
+        there = {
+            "spark_master": cluster.url,
+            "spark_conf": asked.spark_conf + shared,
+            "store": asked.store or str(Path(folder) / "store"),  # all of them are on this machine
+        }
         demo.run(asked.model_copy(update=there), as_json)
         running.enter_context(waiting("stopping the cluster"))
 

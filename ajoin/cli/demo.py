@@ -40,9 +40,10 @@ def run(settings: Settings, as_json: bool) -> None:
     out = console(stderr=as_json)
     with ExitStack() as running:
         folder = running.enter_context(tempfile.TemporaryDirectory(prefix="ajoin-demo-", ignore_cleanup_errors=True))
+        own = running.enter_context(launch.passing(settings))
         with waiting("starting Spark" if settings.executor == "spark" else "starting"):
             executor = running.enter_context(launch.executor(settings))
-            platform = running.enter_context(launch.platform(settings, executor, Path(folder)))
+            platform = running.enter_context(launch.platform(own, executor, Path(folder)))
             server = running.enter_context(ServerThread(platform))
             client = running.enter_context(Client(server.address))
         out.print(f"the platform listens on [bold]{server.address}[/]")

@@ -78,7 +78,7 @@ def _show(now: PlatformStatus) -> None:
         "tuples": f"{now.tuples:,}",
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
-        **_tiers(now),
+        **_store(now),
         **_sinks(now),
         "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
@@ -88,11 +88,10 @@ def _show(now: PlatformStatus) -> None:
         console().print(f"[dim]{label + ':':<14}[/]{escape(value)}", soft_wrap=True)
 
 
-def _tiers(now: PlatformStatus) -> dict[str, str]:
-    if not now.durable_bytes:
+def _store(now: PlatformStatus) -> dict[str, str]:
+    if not now.store_bytes:
         return {}
-    uploaded = f"the last upload took {now.upload_seconds:.2f} s"
-    return {"tiers": f"{size(now.fast_bytes)} here, {size(now.durable_bytes)} durable ({uploaded})"}
+    return {"store": f"{size(now.store_bytes)}, of which {size(now.cache_bytes)} are also on this machine"}
 
 
 def _sinks(now: PlatformStatus) -> dict[str, str]:

@@ -44,13 +44,14 @@ def replay(
     with (
         waiting("starting Spark" if settings.executor == "spark" else "starting") as say,
         _state_dir(effective) as state,
+        launch.passing(settings) as own,
         launch.executor(settings) as executor,
     ):
         say("replaying")
         report = runner.run(
             steps,
             out,
-            lambda: launch.open_engine(settings, executor, state, delivery=InStep),
+            lambda: launch.open_engine(own, executor, state, delivery=InStep),
             flush=flush,
             limits=settings.limits,
             progress=lambda so_far, rows: say(f"replaying: epoch {so_far.epochs}, {rows:,} rows"),

@@ -25,8 +25,9 @@ def serve(
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Everything that survives a restart.", file_okay=False)
     ] = None,
-    durable: Annotated[
-        str | None, typer.Option("--durable", help="Also survives the loss of this machine.", metavar="URI")
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="Holds the state instead, for executors on other machines.", metavar="URI"),
     ] = None,
     spark_master: MasterOption = None,
     partitions: Annotated[int | None, typer.Option("--partitions", help="Join partitions.")] = None,
@@ -79,7 +80,7 @@ def serve(
         for key, value in {
             "listen": listen,
             "state_dir": state_dir,
-            "durable": durable,
+            "store": store,
             "spark_master": spark_master,
             "partitions": partitions,
             "batch_interval": batch_interval,
@@ -120,6 +121,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
     from ajoin.service import serve as serve_until_told
     from ajoin.service.limits import from_settings as limits_from_settings
     from ajoin.service.security import from_settings
+    from runtime.store.objects import shown
 
     launch.configure_logging(settings)
     security = from_settings(settings)  # before Spark is started: it may say no
@@ -136,7 +138,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
         running.enter_context(leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
-            say(f"recovering from {settings.durable or settings.state_dir}")
+            say(f"recovering from {shown(settings.store) or settings.state_dir}")
             platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
         if demo_streams:
             _create_demo_streams(platform)

@@ -40,22 +40,19 @@ def inspect(state_dir: DirectoryOption = None, config: ConfigOption = None, as_j
 
 @app.command("verify")
 def verify(
-    durable: Annotated[
-        str | None,
-        typer.Option("--durable", help="Durable tier to check as well; default: the one the directory belongs to."),
+    store: Annotated[
+        str | None, typer.Option("--store", help="Check this store instead of a directory.", metavar="URI")
     ] = None,
     state_dir: DirectoryOption = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Read everything and check it: log, buckets, results. Exit code 1 if something is wrong. Changes nothing."""
-    from runtime.durable.mark import tier_of
-    from runtime.state_tools.verify import verify as check
-    from runtime.state_tools.verify_tier import with_tier
+    from runtime.state_tools.verify import verify as check_directory
+    from runtime.state_tools.verify_store import verify as check_store
 
     directory = _directory(state_dir, config)
-    tier = durable or tier_of(directory)
-    report = with_tier(check(directory, tiered=True), tier) if tier else check(directory)
+    report = check_store(store) if store else check_directory(directory)
     if as_json:
         print_json(report)
     else:
@@ -137,7 +134,6 @@ def _show(r: StateReport) -> None:
     waits = "" if r.executed_version == r.plan_version else f", the last epoch ran with {r.executed_version}"
     facts = {
         "directory": f"{r.directory} (format {r.format}, platform {r.platform})",
-        "durable tier": r.tier or "none: the directory is all there is",
         "epoch": f"{r.epoch:,}",
         "planned": _planned(r),
         "plan version": f"{r.plan_version}{waits}: {r.groups} groups, {r.partitions} partitions",

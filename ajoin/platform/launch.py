@@ -11,8 +11,9 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ajoin.config import Settings
@@ -21,7 +22,7 @@ from ajoin.platform.periodic import Periodic
 from ajoin.platform.platform import Pace, Platform, PlatformState, only
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
-from optimizer.errors import InvalidRequest
+from optimizer.errors import AJoinError, InvalidRequest
 from runtime import plugins
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
@@ -29,12 +30,10 @@ from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.interface import ExchangeKind
+from runtime.engine.exchange import store_required
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.machine.calibrate import calibrated
-
-BY_VALUE = {"spark.driver.memory": "4g"}
-"""What tasks write passes through the driver; this is the most it may take."""
+from runtime.store.objects import below, objects_at
 
 
 def load_plugins(settings: Settings) -> None:
@@ -55,12 +54,14 @@ def executor(settings: Settings) -> Iterator[Executor]:
     if settings.executor == "local":
         yield LocalExecutor()
         return
-    from runtime.spark.executor import SparkExecutor
+    from runtime.spark.executor import SparkExecutor, is_local
+
+    if not settings.store and not is_local(settings.spark_master):  # before Spark is started
+        raise store_required()
 
     scratch = Path(tempfile.mkdtemp(prefix="ajoin-spark-"))
     try:
-        given = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
-        options = BY_VALUE | given if exchange(settings) == "value" else given
+        options = {key: value for key, _, value in (text.partition("=") for text in settings.spark_conf)}
         spark = SparkExecutor.start(
             settings.spark_master,
             verbose=settings.verbose,
@@ -75,6 +76,21 @@ def executor(settings: Settings) -> Iterator[Executor]:
             spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def passing(settings: Settings) -> Iterator[Settings]:
+    """For a demo or a replay, whose state must never get into the platform's: a folder of the store that goes when it
+    ends."""
+    if not settings.store:
+        yield settings
+        return
+    name = f"passing-{uuid.uuid4().hex[:12]}"
+    try:
+        yield settings.model_copy(update={"store": below(settings.store, name)})
+    finally:
+        with suppress(AJoinError):
+            objects_at(settings.store).delete_folder(name)
 
 
 def open_engine(
@@ -93,12 +109,11 @@ def open_engine(
     `remote_callers`: other machines may call. Then requests may name no path of this machine outside `allowed_roots`.
     """
     load_plugins(settings)  # the state may need them
-    own = state_dir is None  # the state of a demo or a replay must never get into the platform's durable tier
-    if settings.fast_bytes and not settings.durable:
+    if settings.cache_bytes and not settings.store:
         raise InvalidRequest(
-            "fast_bytes bounds what state_dir keeps of a durable tier, and there is none",
+            "cache_bytes bounds what machines keep of a store, and there is none",
             reason="CONFIG_INVALID",
-            hint="set durable as well",
+            hint="set store as well",
         )
     roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if remote_callers else ())
     config = EngineConfig(
@@ -107,23 +122,15 @@ def open_engine(
         retention_bytes=settings.retention_bytes,
         allowed_roots=roots,
         max_cost=settings.max_cost or None,
-        exchange=exchange(settings),
         delivery=delivery,
         finish_on_open=finish_on_open,
         suspend=suspend,
         pacing=pacing,
-        durable=settings.durable or None if own else None,
-        fast_bytes=settings.fast_bytes or None if own else None,
+        store=settings.store or None,
+        cache_bytes=settings.cache_bytes,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
-
-
-def exchange(settings: Settings) -> ExchangeKind:
-    """Executors of a local master are threads of this process; those of any other may see other disks."""
-    if settings.exchange != "auto":
-        return settings.exchange
-    return "reference" if settings.executor == "local" or settings.spark_master.startswith("local") else "value"
 
 
 def _weights() -> Weights:

@@ -67,9 +67,8 @@ def status_metrics(s: PlatformStatus) -> list[Metric]:
         GaugeMetricFamily(
             "ajoin_recovery_records", "Log records the last start had to read.", value=s.recovery_records
         ),
-        GaugeMetricFamily("ajoin_fast_bytes", "Bytes in the state directory, with a durable tier.", value=s.fast_bytes),
-        GaugeMetricFamily("ajoin_durable_bytes", "Bytes in the durable tier.", value=s.durable_bytes),
-        GaugeMetricFamily("ajoin_upload_seconds", "Seconds of the last epoch's upload.", value=s.upload_seconds),
+        GaugeMetricFamily("ajoin_store_bytes", "Bytes of buckets and results in the store.", value=s.store_bytes),
+        GaugeMetricFamily("ajoin_cache_bytes", "Bytes of the store that this machine keeps.", value=s.cache_bytes),
         GaugeMetricFamily("ajoin_sinks", "Sinks that get rows.", value=s.sinks),
         _sinks_behind(s),
         GaugeMetricFamily("ajoin_uptime_seconds", "Seconds since the platform was started.", value=s.uptime_seconds),

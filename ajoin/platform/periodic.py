@@ -1,7 +1,7 @@
 """Jobs that are done again and again on a thread of their own: the periodic optimizer, reading the control topic.
 
 A job that fails is logged and tried again after the next pause; only `stop` ends it. What it depends on (a broker, the
-durable tier) may come back, and the job must then go on without a restart of the platform.
+store) may come back, and the job must then go on without a restart of the platform.
 """
 
 from __future__ import annotations

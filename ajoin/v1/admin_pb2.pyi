@@ -139,9 +139,8 @@ class GetStatusResponse(_message.Message):
     LAG_MS_FIELD_NUMBER: _builtins.int
     RECOVERY_SECONDS_FIELD_NUMBER: _builtins.int
     RECOVERY_RECORDS_FIELD_NUMBER: _builtins.int
-    FAST_BYTES_FIELD_NUMBER: _builtins.int
-    DURABLE_BYTES_FIELD_NUMBER: _builtins.int
-    UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    CACHE_BYTES_FIELD_NUMBER: _builtins.int
+    STORE_BYTES_FIELD_NUMBER: _builtins.int
     SINKS_FIELD_NUMBER: _builtins.int
     SINKS_BEHIND_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
@@ -179,12 +178,10 @@ class GetStatusResponse(_message.Message):
     """Seconds the last start took, until the state was whole again."""
     recovery_records: _builtins.int
     """Log records that start had to read, with the snapshot."""
-    fast_bytes: _builtins.int
-    """Bytes in the state directory, if there is a durable tier besides it."""
-    durable_bytes: _builtins.int
-    """Bytes in the durable tier. 0: there is none."""
-    upload_seconds: _builtins.float
-    """Seconds the last epoch took to upload what it made to the durable tier."""
+    cache_bytes: _builtins.int
+    """Bytes of the store that the driver's machine keeps. 0: there is no store, or it is read in place."""
+    store_bytes: _builtins.int
+    """Bytes of buckets and results in the store. 0: there is none."""
     sinks: _builtins.int
     """Number of sinks that get rows."""
     overflows: _builtins.int
@@ -228,16 +225,15 @@ class GetStatusResponse(_message.Message):
         lag_ms: _builtins.int | None = ...,
         recovery_seconds: _builtins.float = ...,
         recovery_records: _builtins.int = ...,
-        fast_bytes: _builtins.int = ...,
-        durable_bytes: _builtins.int = ...,
-        upload_seconds: _builtins.float = ...,
+        cache_bytes: _builtins.int = ...,
+        store_bytes: _builtins.int = ...,
         sinks: _builtins.int = ...,
         sinks_behind: _abc.Iterable[_queries_pb2.SinkStatus] | None = ...,
         overflows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "durable_bytes", b"durable_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "fast_bytes", b"fast_bytes", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "upload_seconds", b"upload_seconds", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "cache_bytes", b"cache_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "store_bytes", b"store_bytes", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015

@@ -22,7 +22,8 @@ import numpy.typing as npt
 from runtime.aggregates.components import Component
 from runtime.aggregates.states import State, concat, get_state, put_state
 from runtime.buckets.file import BucketFile
-from runtime.buckets.views import Arrays, get_column, get_times, put_column, put_times
+from runtime.buckets.indexes import Arrays, get_times, put_times
+from runtime.buckets.views import get_column, put_column
 from runtime.columns import column
 from runtime.columns.coded_sets import CodedSets, concat_sets
 from runtime.columns.column import ColumnData, compacted
@@ -113,16 +114,16 @@ def get_partials(
     hashes = a["hash"]
     first = int(np.searchsorted(hashes, np.uint64(first_hash)))
     end = len(hashes) if end_hash >= 1 << 64 else int(np.searchsorted(hashes, np.uint64(end_hash)))
-    piece = slice(first, end)
+    piece, rows = slice(first, end), None if a.whole else np.arange(first, end)
     lo = get_times(file, "lo")[piece]
     return Partials(
         hashes[piece],
         lo,
         get_times(file, "hi")[piece] if "hi" in a else lo,
         _sets(file, piece, end - first),
-        a["epochs"][piece] if "epochs" in a else np.full(end - first, epoch, np.int64),
-        a["weights"][piece] if "weights" in a else np.zeros(end - first, np.int64),
-        tuple(_sliced(get_column(file, f"k{i}"), piece) for i in range(len(file.meta["types"]))),
+        a.part("epochs", first, end)[piece] if "epochs" in a else np.full(end - first, epoch, np.int64),
+        a.part("weights", first, end)[piece] if "weights" in a else np.zeros(end - first, np.int64),
+        tuple(_sliced(get_column(file, f"k{i}", rows), piece) for i in range(len(file.meta["types"]))),
         {c: get_state(file, prefix(c), c, first, end) for c in components},
         {slot: a[f"edges:{slot}"] for slot in file.meta["edges"]},
         {slot: a[f"first:{slot}"] for slot in file.meta["edges"]},
@@ -141,8 +142,9 @@ def _standing(file: BucketFile, slot: int, first: int, end: int) -> Standing:
 
 def _sets(file: BucketFile, piece: slice, rows: int) -> CodedSets:
     """Where all entries have one set, there are no numbers."""
-    codes = file.arrays.get("sets:codes")
-    return CodedSets(file.arrays["sets"], np.zeros(rows, np.int32) if codes is None else codes[piece])
+    if "sets:codes" not in file.arrays:
+        return CodedSets(file.arrays["sets"], np.zeros(rows, np.int32))
+    return CodedSets(file.arrays["sets"], file.arrays.part("sets:codes", piece.start, piece.stop)[piece])
 
 
 def _sliced(data: ColumnData, piece: slice) -> ColumnData:

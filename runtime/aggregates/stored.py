@@ -17,7 +17,7 @@ from optimizer.model.types import ColumnType
 from runtime.aggregates.components import Component
 from runtime.aggregates.partials import State
 from runtime.buckets.file import BucketFile
-from runtime.buckets.views import Arrays
+from runtime.buckets.indexes import Arrays
 from runtime.columns.column import NUMPY_TYPES, ColumnData, compacted, strings_from
 
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
@@ -40,15 +40,16 @@ def get_state(file: BucketFile, prefix: str, component: Component, first: int = 
     """Entries [first, end)."""
     offsets = None
     if component.kind in LISTS:
-        starts = file.arrays[f"{prefix}lists"]
-        end = len(starts) - 1 if end is None else end
+        end = file.arrays.shape(f"{prefix}lists")[0] - 1 if end is None else end
+        starts = file.arrays.part(f"{prefix}lists", first, end + 1)
         offsets = starts[first : end + 1] - starts[first]
         first, end = int(starts[first]), int(starts[end])
     parts = []
     for i, type in enumerate(component.part_types):
         name = f"{prefix}{i}"
         if name in file.arrays:
-            parts.append(_get_part(file, name, type, slice(first, end)))
+            until = file.arrays.shape(name)[0] if end is None else end
+            parts.append(_get_part(file, name, type, first, until))
     return State(tuple(parts), offsets)
 
 
@@ -69,15 +70,15 @@ def _put_values(arrays: Arrays, name: str, column: ColumnData) -> None:
         arrays[f"{name}:base"] = np.array([base], np.int64)
 
 
-def _get_part(file: BucketFile, name: str, type: ColumnType, piece: slice) -> ColumnData:
-    stored = file.arrays[name]
+def _get_part(file: BucketFile, name: str, type: ColumnType, first: int, end: int) -> ColumnData:
+    stored, piece = file.arrays.part(name, first, end), slice(first, end)
     values: npt.NDArray[Any] = stored[piece]
     wanted = np.dtype(NUMPY_TYPES[type])
     if stored.dtype != wanted:
         values = values.astype(wanted)
         if f"{name}:base" in file.arrays:
             values += wanted.type(int(file.arrays[f"{name}:base"][0]))
-    valid = file.arrays[f"{name}:valid"][piece] if f"{name}:valid" in file.arrays else None
+    valid = file.arrays.part(f"{name}:valid", first, end)[piece] if f"{name}:valid" in file.arrays else None
     if valid is not None and valid.all():
         valid = None
     dictionary = None

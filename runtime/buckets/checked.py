@@ -1,22 +1,34 @@
-"""Arrays that are what their writer wrote: every one is checked against its checksum before it is used.
+"""Arrays that are what their writer wrote: every byte is checked against its checksum before it is used.
 
-The check happens at the first access in a process and not on opening: a task that needs two columns of a wide bucket
-reads two columns, also from disk, so state may be larger than memory. After that an array costs nothing more. XXH3 is
-not cryptographic: it finds damage by disks, file systems and mistakes, not by an attacker. It runs at memory
+What lies behind a bucket's header is cut into *chunks* of `CHUNK` bytes, and the header has one checksum per chunk. A
+chunk is the unit of checking and, where the bytes are somewhere else, of bringing them here (`Bringing`). Both happen
+when a chunk is first looked at in a process and not on opening: a task that needs two columns of a wide bucket reads
+two columns, also from disk, so state may be larger than memory. After that an array costs nothing more.
+
+Arrays always have their full length, and row numbers their meaning. A reader that will look only at some of an array
+says so (`part`, `at_rows`) and gets an array that is right there, and anything elsewhere. Where all bytes are at hand
+(`Bringing.whole`) these are the same as asking for the whole array.
+
+XXH3 is not cryptographic: it finds damage by disks, file systems and mistakes, not by an attacker. It runs at memory
 speed; docs/decisions/0009-checksums-and-repair.md has the numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from optimizer.errors import InternalError
+
+CHUNK = 1 << 16
+
+Span = tuple[int, int]
+"""(place, length) in bytes, from the start of the file."""
 
 
 def checksum(data: Any) -> int:
@@ -42,12 +54,11 @@ def damaged(name: str, what: str) -> InternalError:
 
 
 class Placed(NamedTuple):
-    """Where an array lies in its file, counted from the start, and what its bytes must hash to."""
+    """Where an array lies in its file, counted from the start."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     at: int
-    checksum: int
 
     @property
     def items(self) -> int:
@@ -57,37 +68,165 @@ class Placed(NamedTuple):
     def nbytes(self) -> int:
         return self.items * self.dtype.itemsize
 
+    @property
+    def row(self) -> int:
+        """Bytes of one row."""
+        return self.nbytes // self.shape[0]
+
+
+class Bringing(Protocol):
+    """Where the bytes of a file come from when they are first looked at."""
+
+    @property
+    def whole(self) -> bool:
+        """Are all bytes at hand, so that looking at more of them costs next to nothing?"""
+        ...
+
+    def bring(self, spans: Sequence[Span]) -> None:
+        """These bytes are going to be read, and no others. Spans ascend and are whole chunks."""
+        ...
+
+    def again(self, span: Span) -> bool:
+        """These bytes are not what was written: bring them once more. False: there is no other place."""
+        ...
+
+
+class Chunks:
+    """What lies behind the header, `base`, of a file whose bytes are `data`. `sums`: one checksum per chunk."""
+
+    __slots__ = ("_base", "_bringing", "_checked", "_data", "_name", "_sums")
+
+    def __init__(self, name: str, data: memoryview, base: int, sums: Sequence[int], bringing: Bringing) -> None:
+        self._name, self._data, self._base, self._sums, self._bringing = name, data, base, sums, bringing
+        self._checked = bytearray(len(sums))
+
+    @property
+    def whole(self) -> bool:
+        return self._bringing.whole
+
+    def look(self, first: int, end: int) -> None:
+        """Bring and check these bytes of the file."""
+        self.ensure(self.within(first, end))
+
+    def within(self, first: int, end: int) -> range:
+        """The chunks that these bytes lie in."""
+        return range((first - self._base) // CHUNK, (end - 1 - self._base) // CHUNK + 1) if end > first else range(0)
+
+    def has(self, first: int, end: int) -> bool:
+        """Were these bytes looked at, all of them?"""
+        chunks = self.within(first, end)
+        return all(self._checked[chunks.start : chunks.stop])
+
+    def raw(self, at: int, length: int) -> memoryview:
+        """These bytes, as they are."""
+        return self._data[at : at + length]
+
+    def ensure(self, chunks: Iterable[int]) -> None:
+        """Bring and check these chunks, which ascend."""
+        missing = [n for n in chunks if not self._checked[n]]
+        if not missing:
+            return
+        self._bringing.bring(joined(self._span(n) for n in missing))
+        for n in missing:
+            if not self._right(n) and not (self._bringing.again(self._span(n)) and self._right(n)):
+                at, length = self._span(n)
+                raise damaged(self._name, f"the checksum of bytes {at} to {at + length} does not match")
+            self._checked[n] = 1
+
+    def chunks_at(self, place: Placed, rows: npt.NDArray[Any]) -> list[int]:
+        """Those in which rows of an array lie."""
+        starts = rows.astype(np.int64) * place.row + (place.at - self._base)
+        found = np.zeros(len(self._sums), bool)
+        found[starts // CHUNK] = True
+        found[(starts + place.row - 1) // CHUNK] = True  # a row may lie across two; none is larger than one
+        return [int(n) for n in np.flatnonzero(found)]
+
+    def _span(self, n: int) -> Span:
+        at = self._base + n * CHUNK
+        return at, min(CHUNK, len(self._data) - at)
+
+    def _right(self, n: int) -> bool:
+        at, length = self._span(n)
+        return checksum(self._data[at : at + length]) == self._sums[n]
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours as one."""
+    out: list[Span] = []
+    for at, length in spans:
+        if out and sum(out[-1]) == at:
+            out[-1] = (out[-1][0], out[-1][1] + length)
+        else:
+            out.append((at, length))
+    return out
+
 
 class Checked(Mapping[str, npt.NDArray[Any]]):
     """The arrays of one bucket by name. Asking whether there is one, or how large, touches no data."""
 
-    __slots__ = ("_data", "_name", "_places", "_prefetch", "_seen")
+    __slots__ = ("_chunks", "_places", "_seen", "_views")
 
-    def __init__(
-        self,
-        name: str,
-        data: memoryview,
-        places: Mapping[str, Placed],
-        prefetch: Callable[[int, int], None] | None = None,
-    ) -> None:
-        self._name, self._data, self._places, self._prefetch = name, data, places, prefetch
+    def __init__(self, chunks: Chunks, places: Mapping[str, Placed]) -> None:
+        self._chunks, self._places = chunks, places
         self._seen: dict[str, npt.NDArray[Any]] = {}
+        self._views: dict[str, npt.NDArray[Any]] = {}
 
     def __getitem__(self, key: str) -> npt.NDArray[Any]:
         array = self._seen.get(key)
         if array is None:
-            array = self._seen[key] = self._checked(key, self._places[key])
+            place = self._places[key]
+            self._chunks.look(place.at, place.at + place.nbytes)
+            array = self._seen[key] = self._view(key)
         return array
 
-    def _checked(self, key: str, place: Placed) -> npt.NDArray[Any]:
-        if not place.items:
-            return np.empty(place.shape, place.dtype)
-        if self._prefetch is not None:
-            self._prefetch(place.at, place.nbytes)
-        raw = self._data[place.at : place.at + place.nbytes]
-        if checksum(raw) != place.checksum:
-            raise damaged(self._name, f"the checksum of array {key!r} does not match")
-        return np.frombuffer(raw, place.dtype).reshape(place.shape)
+    @property
+    def whole(self) -> bool:
+        """Is it all the same whether some or all of an array is asked for?"""
+        return self._chunks.whole
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return self._places[key].shape
+
+    def part(self, key: str, first: int, end: int) -> npt.NDArray[Any]:
+        """The array, right in rows [first, end)."""
+        if key in self._seen or self._chunks.whole:
+            return self[key]
+        self.bring([(key, first, end)])
+        return self._view(key)
+
+    def bring(self, parts: Iterable[tuple[str, int, int]]) -> None:
+        """Rows [first, end) of several arrays, all at once: one after the other, each would wait for its own
+        request."""
+        wanted: set[int] = set()
+        for key, first, end in parts:
+            place = self._places.get(key)
+            if place is not None and end > first and key not in self._seen:
+                wanted.update(self._chunks.within(place.at + first * place.row, place.at + end * place.row))
+        self._chunks.ensure(sorted(wanted))
+
+    def at_rows(self, key: str, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array, right in these rows."""
+        if key in self._seen or self._chunks.whole:
+            return self[key]
+        place = self._places[key]
+        if len(rows):
+            self._chunks.ensure(self._chunks.chunks_at(place, rows))
+        array = self._view(key)
+        if self._chunks.has(place.at, place.at + place.nbytes):
+            self._seen[key] = array
+        return array
+
+    def _view(self, key: str) -> npt.NDArray[Any]:
+        array = self._views.get(key)
+        if array is None:
+            place = self._places[key]
+            if place.items:
+                raw = self._chunks.raw(place.at, place.nbytes)
+                array = np.frombuffer(raw, place.dtype).reshape(place.shape)
+            else:
+                array = np.empty(place.shape, place.dtype)
+            self._views[key] = array
+        return array
 
     def __contains__(self, key: object) -> bool:
         return key in self._places

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from runtime.buckets.file import BucketFile, read, unreadable, verify, write
+from runtime.buckets.file import BucketFile, Written, read, verify, write
 from runtime.machine.cache import BoundedCache
 from runtime.machine.memory import usable
 
@@ -59,19 +59,19 @@ class BucketStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return _shared_store, (str(self.directory), self.platform)
 
-    def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-        size = write(self.directory / name, self.platform, meta, arrays)
+    def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Written:
+        size = write(self.directory / name, self.platform, meta, arrays, name)
         self._open.drop(name)  # a second attempt replaces the first one's file
-        return size
+        return Written(name, size)
 
     def open(self, name: str) -> BucketFile:
-        """A cached file is used while the name still means the same file: one that was cut, changed or removed, or
-        fetched again, is noticed here, for the price of one system call."""
+        """A cached file is used while the name still means the same file: one that was cut, changed or removed is
+        noticed here, for the price of one system call."""
         now = _identity(f"{self._prefix}{name}")
         cached = self._open.get(name)
         if cached is not None and cached.identity == now:
             return cached.file
-        file = read(self.directory / name, self.platform)
+        file = read(self.directory / name, self.platform, name)
         self._open.put(name, Opened(now, file))
         self._opened += 1
         if self._opened > _SWEEP_AFTER + len(self._open) // 2:
@@ -83,28 +83,14 @@ class BucketStore:
         they use space on the disk and file handles. Costs one system call per open file, each time half as many files
         as are open were opened anew."""
         self._opened = 0
-        self._open.keep(lambda name: not self._is_gone(name))
-
-    def _is_gone(self, name: str) -> bool:
-        return not os.path.exists(f"{self._prefix}{name}")
+        self._open.keep(lambda name: os.path.exists(f"{self._prefix}{name}"))
 
     def verify(self, name: str) -> None:
-        verify(self.directory / name, self.platform)
-
-    def refetch(self, name: str) -> bool:
-        """Bring a damaged or missing file back from a second place; a plain directory has none."""
-        return False
+        verify(self.directory / name, self.platform, name)
 
     def forget(self, name: str) -> None:
         """Trust no copy of this file that is open; the file itself stays."""
         self._open.drop(name)
-
-    def bytes_of(self, name: str) -> bytes:
-        """The whole file, to be sent somewhere."""
-        try:
-            return (self.directory / name).read_bytes()
-        except OSError as e:
-            raise unreadable(name, e) from e
 
     def drop(self, name: str) -> None:
         self._open.drop(name)

@@ -8,7 +8,6 @@ bucket is a carrier item and a range of partners.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +16,22 @@ import numpy.typing as npt
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType
 from runtime.buckets.file import BucketFile
+from runtime.buckets.indexes import (
+    ALL_HASHES,
+    Arrays,
+    HashRange,
+    IndexPart,
+    get_index,
+    get_sets,
+    put_index,
+    put_sets,
+)
 from runtime.buckets.refs import IndexKey
 from runtime.columns.column import ColumnData, strings_from
 from runtime.columns.querysets import Words
 from runtime.kernels import csr
 from runtime.kernels.csr import Csr
-from runtime.kernels.sets import all_equal
-
-Arrays = dict[str, npt.NDArray[Any]]
-HashRange = tuple[int, int]
-ALL_HASHES = (0, 1 << 64)
-
+from runtime.kernels.fetch import fetch
 
 # -- columns ------------------------------------------------------------------------------------------------------
 
@@ -40,13 +44,17 @@ def put_column(arrays: Arrays, name: str, data: ColumnData) -> None:
         arrays[f"c:{name}:offsets"], arrays[f"c:{name}:bytes"] = data.dictionary_arrays()
 
 
-def get_column(file: BucketFile, name: str) -> ColumnData:
+def get_column(file: BucketFile, name: str, rows: npt.NDArray[Any] | None = None) -> ColumnData:
+    """All of it; or as long, and right in these rows."""
     a = file.arrays
-    dictionary = None
+    dictionary = valid = None
     type = ColumnType(file.meta["types"][name])
     if type is ColumnType.STRING:
         dictionary = strings_from(a[f"c:{name}:offsets"], a[f"c:{name}:bytes"])
-    return ColumnData(type, a[f"c:{name}"], a.get(f"c:{name}:valid"), dictionary)
+    if f"c:{name}:valid" in a:
+        valid = a[f"c:{name}:valid"] if rows is None else a.at_rows(f"c:{name}:valid", rows)
+    values = a[f"c:{name}"] if rows is None else a.at_rows(f"c:{name}", rows)
+    return ColumnData(type, values, valid, dictionary)
 
 
 def longest_text(file: BucketFile, name: str) -> int:
@@ -56,112 +64,6 @@ def longest_text(file: BucketFile, name: str) -> int:
         offsets = file.arrays[f"c:{name}:offsets"] if name in file.meta["types"] else ()
         longest = file.derived[f"c:{name}:longest"] = int(np.diff(offsets).max(initial=0))
     return longest
-
-
-# -- times and sets, in as few bytes as they need -----------------------------------------------------------------
-#
-# Slices of one bucket are few and lie on the grid of the windows' edges: a base, a unit and one to four bytes each.
-# Query sets that are all the same are written once. What a reader decodes it keeps with the open file, read-only like
-# the rest.
-
-
-def put_times(arrays: Arrays, name: str, times: npt.NDArray[np.int64]) -> None:
-    if not len(times):
-        arrays[name], arrays[f"{name}:grid"] = np.empty(0, np.uint8), np.zeros(2, np.int64)
-        return
-    base = int(times.min())
-    steps = times - base
-    unit = int(np.gcd.reduce(steps[:: max(1, len(steps) // 64)])) or 1
-    if unit > 1 and (steps % unit).any():
-        unit = 1
-    steps = steps // unit if unit > 1 else steps
-    widest = int(steps.max())
-    kind = next((k for k in (np.uint8, np.uint16, np.uint32) if widest <= np.iinfo(k).max), np.int64)
-    arrays[name], arrays[f"{name}:grid"] = steps.astype(kind), np.array([base, unit], np.int64)
-
-
-def get_times(file: BucketFile, name: str) -> npt.NDArray[np.int64]:
-    times: npt.NDArray[np.int64] | None = file.derived.get(name)
-    if times is None:
-        base, unit = file.arrays[f"{name}:grid"]
-        times = file.arrays[name].astype(np.int64) * unit + base
-        times.setflags(write=False)
-        file.derived[name] = times
-    return times
-
-
-def put_sets(arrays: Arrays, name: str, sets: Words) -> None:
-    if all_equal(sets):
-        _put_one_set(arrays, name, sets[0], len(sets))
-    else:
-        arrays[name] = sets
-
-
-def _put_one_set(arrays: Arrays, name: str, one: npt.NDArray[np.uint64], count: int) -> None:
-    arrays[f"{name}:all"] = np.concatenate((one, np.array([count], np.uint64)))
-
-
-def get_sets(file: BucketFile, name: str) -> Words:
-    sets: Words | None = file.arrays.get(name)
-    if sets is None:
-        sets = file.derived.get(name)
-    if sets is None:
-        *words, count = file.arrays[f"{name}:all"]
-        sets = np.tile(np.array(words, np.uint64), (int(count), 1))
-        sets.setflags(write=False)
-        file.derived[name] = sets
-    return sets
-
-
-# -- indexes ------------------------------------------------------------------------------------------------------
-
-
-def put_index(arrays: Arrays, prefix: str, index: Csr, sets: Words, *, spans: bool) -> None:
-    """`sets`: the items' query sets. `spans`: items reach over several slices (hi differs from lo).
-
-    Where most entries have one item, their query sets say little more than the items' own and are left out.
-    """
-    arrays[f"{prefix}order"] = index.order
-    arrays[f"{prefix}hash"] = index.hashes
-    put_times(arrays, f"{prefix}lo", index.lo)
-    if spans:
-        put_times(arrays, f"{prefix}hi", index.hi)
-    arrays[f"{prefix}offsets"] = index.offsets
-    if 2 * len(index.hashes) <= len(index.order):
-        if all_equal(sets):
-            _put_one_set(arrays, f"{prefix}sets", sets[0], len(index.hashes))
-        else:
-            put_sets(arrays, f"{prefix}sets", csr.entry_sets(index.order, index.offsets, sets, 0, len(index.hashes)))
-
-
-def get_index(file: BucketFile, prefix: str, items: Words, within: HashRange) -> Csr:
-    """`items`: the query sets of the bucket's items. Only entries with hashes `within` are sure to have query sets."""
-    index = bare_index(file, prefix)
-    if index.query_sets.shape[1]:
-        return index
-    first, end = index.range(*within)
-    name = f"{prefix}{first}:{end}"
-    sets: Words | None = file.derived.get(name)
-    if sets is None:
-        sets = file.derived[name] = csr.entry_sets(index.order, index.offsets, items, first, end)
-        sets.setflags(write=False)
-    return replace(index, query_sets=sets)
-
-
-def bare_index(file: BucketFile, prefix: str) -> Csr:
-    """With the query sets of entries only if they are stored; else with no column of them."""
-    index: Csr | None = file.derived.get(prefix)
-    if index is None:
-        a = file.arrays
-        lo = get_times(file, f"{prefix}lo")
-        hi = get_times(file, f"{prefix}hi") if f"{prefix}hi" in a else lo
-        order, offsets = a[f"{prefix}order"], a[f"{prefix}offsets"]
-        if f"{prefix}sets" in a or f"{prefix}sets:all" in a:
-            sets = get_sets(file, f"{prefix}sets")
-        else:
-            sets = np.empty((len(offsets) - 1, 0), np.uint64)
-        index = file.derived[prefix] = Csr(order, a[f"{prefix}hash"], lo, hi, offsets, sets)
-    return index
 
 
 # -- views of source buckets --------------------------------------------------------------------------------------
@@ -176,12 +78,20 @@ def key_name(key: IndexKey) -> str:
 
 
 class View:
-    """`rows[item]` is the item's row in the bucket's columns, `sets[item]` its query set."""
+    """`rows[item]` is the item's row in the bucket's columns, `sets[item]` its query set. The methods that end in `_at`
+    answer for some items only, of which not more is fetched."""
 
     def __init__(self, file: BucketFile, leaf: Leaf, group: int) -> None:
         self._file = file
         self._prefix = view_prefix(leaf, group)
-        self.sets = get_sets(file, f"{self._prefix}sets")
+
+    @property
+    def sets(self) -> Words:
+        return get_sets(self._file, f"{self._prefix}sets")
+
+    def sets_at(self, items: npt.NDArray[Any] | None) -> Words:
+        """As many as there are, right for these items; None: for all."""
+        return get_sets(self._file, f"{self._prefix}sets", items)
 
     @property
     def every(self) -> bool:
@@ -190,19 +100,34 @@ class View:
 
     @property
     def rows(self) -> npt.NDArray[np.int32]:
-        rows: npt.NDArray[np.int32] | None = self._file.arrays.get(f"{self._prefix}rows")
+        if not self.every:
+            return self._file.arrays[f"{self._prefix}rows"]
+        rows: npt.NDArray[np.int32] | None = self._file.derived.get(f"{self._prefix}rows")
         if rows is None:
-            rows = self._file.derived.get(f"{self._prefix}rows")
-            if rows is None:
-                rows = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
+            rows = self._file.derived[f"{self._prefix}rows"] = np.arange(len(self.sets), dtype=np.int32)
         return rows
 
-    def index(self, key: IndexKey, within: HashRange = ALL_HASHES) -> Csr:
-        return get_index(self._file, f"{self._prefix}{key_name(key)}:", self.sets, within)
+    def rows_at(self, items: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The rows of these items."""
+        return items if self.every else fetch(self._file.arrays.at_rows(f"{self._prefix}rows", items), items)
+
+    def part(self, key: IndexKey, within: HashRange) -> IndexPart:
+        """The index, for a range of hashes."""
+        return get_index(self._file, self._index(key), self.sets_at, within)
+
+    def index(self, key: IndexKey) -> Csr:
+        return self.part(key, ALL_HASHES).csr
 
     def order(self, key: IndexKey) -> npt.NDArray[np.int32]:
         """Items in the order of the index."""
-        return bare_index(self._file, f"{self._prefix}{key_name(key)}:").order
+        return self._file.arrays[f"{self._index(key)}order"]
+
+    def order_at(self, key: IndexKey, positions: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """As many as there are, right at these positions."""
+        return self._file.arrays.at_rows(f"{self._index(key)}order", positions)
+
+    def _index(self, key: IndexKey) -> str:
+        return f"{self._prefix}{key_name(key)}:"
 
 
 class KeyedItems(NamedTuple):
@@ -266,23 +191,51 @@ class Joined:
     """
 
     def __init__(self, file: BucketFile) -> None:
-        a = file.arrays
         self.carrier_left: bool = bool(file.meta["carrier_left"])
-        self.carrier_bucket: npt.NDArray[np.int64] = a["carrier_bucket"]
-        self.carrier_item: npt.NDArray[np.int32] = a["carrier_item"]
-        self.partner_bucket: npt.NDArray[np.int64] = a["partner_bucket"]
-        self.partner_from: npt.NDArray[np.int32] = a["partner_from"]
-        self.partner_to: npt.NDArray[np.int32] = a["partner_to"]
-        self.sets: Words = a["sets"]
         self._file = file
 
-    def index(self, within: HashRange = ALL_HASHES) -> Csr:
-        return get_index(self._file, INDEX, self.sets, within)
+    @property
+    def carrier_bucket(self) -> npt.NDArray[np.int64]:
+        return self._file.arrays["carrier_bucket"]
+
+    @property
+    def carrier_item(self) -> npt.NDArray[np.int32]:
+        return self._file.arrays["carrier_item"]
+
+    @property
+    def partner_bucket(self) -> npt.NDArray[np.int64]:
+        return self._file.arrays["partner_bucket"]
+
+    @property
+    def partner_from(self) -> npt.NDArray[np.int32]:
+        return self._file.arrays["partner_from"]
+
+    @property
+    def partner_to(self) -> npt.NDArray[np.int32]:
+        return self._file.arrays["partner_to"]
+
+    @property
+    def sets(self) -> Words:
+        return self._file.arrays["sets"]
+
+    def sets_at(self, items: npt.NDArray[Any] | None) -> Words:
+        return get_sets(self._file, "sets", items)
+
+    def part(self, within: HashRange) -> IndexPart:
+        """The index, for a range of hashes."""
+        return get_index(self._file, INDEX, self.sets_at, within)
+
+    def index(self) -> Csr:
+        return self.part(ALL_HASHES).csr
 
     @property
     def order(self) -> npt.NDArray[np.int32]:
         """Items in the order of the index."""
-        return bare_index(self._file, INDEX).order
+        return self._file.arrays[f"{INDEX}order"]
+
+    def order_at(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """As many as there are, right at these positions."""
+        return self._file.arrays.at_rows(f"{INDEX}order", positions)
 
     def exposed(self, leaf: Leaf) -> RowRefs:
         """The one row of an exposed leaf behind every item."""

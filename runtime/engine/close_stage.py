@@ -135,14 +135,13 @@ class CloseStage:
 
     def _run(self, folds: list[ClosingFold]) -> list[CloseReport]:
         exchange, bounds = self.context.exchange, self.context.plan.partitioning.bounds
-        files = {ref.file for fold in folds for ref in fold.refs}
         shared = CloseShared(
-            exchange.for_tasks(files | {file for fold in folds for block in fold.blocks for file in block.files}),
+            exchange.for_tasks(),
             self.epoch,
             self.context.physical.version,
             self.context.physical.shipped_folds,
             ShippedOnce(tuple(folds)),
-            exchange.segments,
+            exchange.segments(),
             {uid: -(-rows // (len(bounds) - 1)) for uid, rows in self.most.items()},
         )
         tasks = [
@@ -156,7 +155,7 @@ class CloseStage:
         lost: set[str] = set()
         for block in (b for fold in folds for b in fold.blocks):
             for file in block.files:
-                exchange.forget(file)  # a copy that was sent somewhere may be the damaged one
+                exchange.forget(file)  # an open or cached copy may be the damaged one
                 try:
                     exchange.files.verify(file)
                 except InternalError:

@@ -9,7 +9,6 @@ from pathlib import Path
 from optimizer.cost.model import Weights
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
-from runtime.exchange.interface import ExchangeKind
 from runtime.execution.sharing import SharingName
 
 
@@ -24,16 +23,14 @@ class EngineConfig:
     allowed_roots: tuple[Path, ...] = ()
     sharing: SharingName = "cost"
     pipelined: bool = True
-    exchange: ExchangeKind = "reference"
-    """How buckets and results pass between tasks: files that all tasks see, or by value through Spark."""
     delivery: Callable[[], Schedule] = OnThreads
     """How sinks get their rows: on threads of their own, or on the engine's thread between epochs."""
     weights: Weights | None = None
     """Of the cost model; measured once per machine with `runtime.machine.calibrate`, or the defaults."""
-    durable: str | None = None
-    """URI or path of the durable tier; None: the state directory is all there is."""
-    fast_bytes: int | None = None
-    """With a durable tier: bytes of buckets, and of results, that the state directory keeps."""
+    store: str | None = None
+    """URI or path, which all tasks see, of what holds the state; None: the state directory does."""
+    cache_bytes: int = 0
+    """With a store that cannot be mapped: most bytes of it that each machine keeps; 0: half of its free disk."""
     finish_on_open: bool = True
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ everything, and `Engine.open` on it continues where the last process stopped, wh
     state/results/   result segments, the same
     state/sources/   what sources keep (pushed batches, lists of files)
 
-With a durable tier (runtime.durable) this directory is only the fast one of two, and "on disk" means: in both.
+With a store (runtime.store) all of it is there, and "on disk" means: in the store.
 """
 
 from __future__ import annotations

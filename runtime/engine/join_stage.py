@@ -71,7 +71,7 @@ class JoinStage:
             physical.shipped_joins,
             inputs,
             self.rebuild is None,
-            exchange.segments,
+            exchange.segments(),
             self.allowances.per_task(len(tasks)),
             self.context.floors() if self.rebuild is not None or self.again else (),
         )
@@ -119,5 +119,4 @@ class JoinStage:
         versions = {(v.group, v.version) for ref in sources.values() for v in ref.views}
         versions |= {(ref.group, ref.version) for ref in joined.values()}
         alive = {at: self.context.alive(*at) for at in versions}
-        store = self.context.exchange.for_tasks(self.buckets.files())
-        return Directory(store, dict(sources), dict(joined), alive)
+        return Directory(self.context.exchange.for_tasks(), dict(sources), dict(joined), alive)

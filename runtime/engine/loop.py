@@ -24,7 +24,6 @@ from runtime.control.fold import advanced
 from runtime.control.killers import ReadName
 from runtime.control.state import State, StreamState
 from runtime.crashpoints import reach
-from runtime.durable.interface import remove_unlisted
 from runtime.engine import quarantine
 from runtime.engine.compiled import CompiledPlans
 from runtime.engine.epoch_run import EpochResult, EpochRun
@@ -51,7 +50,7 @@ class EpochLoop:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._compiled = CompiledPlans(parts.sharing)
-        self._ahead = ReadAheads()
+        self._ahead = ReadAheads(parts.store.failed)
         self._raised: dict[str, int] = {}
         self.pressure = Pressure()
         self.last_seconds = 0.0
@@ -127,7 +126,7 @@ class EpochLoop:
         reach("epoch.cleaned")
         self._parts.deliveries.announce(self._state)  # before results expire: with InStep, sinks take them now
         self.expire()
-        self._parts.durability.sweep()
+        self._parts.store.sweep(self._state)
         self._parts.journal.snapshot_if_due()
         reach("epoch.done")
         self.last_seconds = time.perf_counter() - began
@@ -175,8 +174,7 @@ class EpochLoop:
                 failure = again
                 continue
             self._ahead.discard()  # what it reads for the next epoch is not listed yet
-            remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # what probes have written
-            self._parts.results.keep_only(self._state.segment_files)
+            self._keep_only_listed()  # probes have written files too
             return result, unneeded
         raise failure
 
@@ -250,7 +248,7 @@ class EpochLoop:
         repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch, wrong)
         if repaired is not None:
             self._drop(self._parts.journal.record(repaired))
-            remove_unlisted(self._parts.exchange.files.directory, self._state.bucket_files)  # of the epoch that failed
+            self._keep_only_listed()  # the epoch that failed has written files too
 
     def _context(self, state: State, plan: Plan, compiled: CompiledPlans) -> StageContext:
         parts, physical = self._parts, compiled.of(plan, state)
@@ -275,9 +273,11 @@ class EpochLoop:
 
     # -- making room ----------------------------------------------------------------------------------------------
 
+    def _keep_only_listed(self) -> None:
+        self._parts.store.keep_only(self._state, self._parts.sources.folders())
+
     def _drop(self, names: tuple[str, ...]) -> None:
         for name in names:
-            self._parts.durability.discard_buckets([name])
             self._parts.exchange.drop(name)
             reach("bucket.dropped")
 

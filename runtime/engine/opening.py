@@ -1,7 +1,7 @@
 """Opening an engine: claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
 
-    claim       one process per state directory, and one platform per durable tier
-    read        the log that counts, local or durable
+    claim       one process per state directory, and one platform per store
+    read        the log that counts
     replay      the state is the fold of its events
     take over   sources are opened; from here on no other owner's writes count
     clean       files that no committed epoch lists are debris of a crash; results beyond the retention go
@@ -35,20 +35,18 @@ from runtime.control.state import State
 from runtime.crashpoints import reach
 from runtime.delivery.deliveries import Deliveries
 from runtime.delivery.progress import ProgressFile
-from runtime.durable.interface import Durability, LocalState
-from runtime.durable.restore import DELIVERED
-from runtime.durable.tiered import TieredState
 from runtime.engine.config import EngineConfig
+from runtime.engine.exchange import Exchange, check_place
 from runtime.engine.journal import Journal
 from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
 from runtime.engine.sources import Sources
-from runtime.exchange.registry import EXCHANGES
 from runtime.execution.executor import Executor
 from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
-from runtime.log.log import Log
+from runtime.store.interface import LocalState, StateStore
+from runtime.store.stored import StoredState
 
 logger = logging.getLogger("ajoin.engine")
 
@@ -71,32 +69,30 @@ class Opened:
     """`began`: when opening began, on the monotonic clock. `records`: how many were read."""
 
     parts: Parts
-    log: Log
     began: float
     records: int
 
 
 def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock: Callable[[], int]) -> Opened:
     began, instance = time.monotonic(), uuid.uuid4().hex
+    check_place(executor, config.store)
     with ExitStack() as undo:
         lock = StateLock(directory)
         undo.callback(lock.release)
-        durability = _durability(directory, config, instance)
-        undo.callback(durability.close)
-        log = Log(directory / "log")
-        undo.callback(log.close)
-        contents = durability.recover(log)
+        store = _store(directory, config, instance)
+        undo.callback(store.close)
+        contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = _planner(config)
         coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
-        results = durability.results
-        exchange = EXCHANGES[config.exchange](executor, durability.buckets(state.platform), results.directory)
+        files = store.files(state.platform)
+        exchange = Exchange(executor, files, store.failed)
         undo.callback(exchange.close)
         deliveries = Deliveries(
-            ProgressFile(directory / "log" / DELIVERED, durability.save_progress),
-            results,
+            ProgressFile(store.progress, store.save_progress),
+            files.results,
             partial(make_sink, allowed_roots=config.allowed_roots),
             config.delivery(),
             clock,
@@ -109,21 +105,21 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             instance=instance,
             coordinator=coordinator,
             planner=planner,
-            journal=Journal(log, durability, coordinator, config.snapshot_every),
-            durability=durability,
+            journal=Journal(store.log, coordinator, config.snapshot_every),
+            store=store,
             exchange=exchange,
-            results=results,
-            sources=Sources(directory / "sources", durability, config.allowed_roots),
+            results=files.results,
+            sources=Sources(directory / "sources", store, config.allowed_roots),
             deliveries=deliveries,
             closing=undo.pop_all(),
         )
-    return Opened(parts, log, began, len(contents.records) + (contents.snapshot is not None))
+    return Opened(parts, began, len(contents.records) + (contents.snapshot is not None))
 
 
-def _durability(directory: Path, config: EngineConfig, instance: str) -> Durability:
-    if config.durable is None:
+def _store(directory: Path, config: EngineConfig, instance: str) -> StateStore:
+    if config.store is None:
         return LocalState(directory)
-    return TieredState(config.durable, directory, config.fast_bytes, instance[:8])
+    return StoredState(config.store, directory, config.cache_bytes, instance[:8])
 
 
 def _planner(config: EngineConfig) -> Planner:
@@ -135,11 +131,11 @@ def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
     parts, coordinator = opened.parts, opened.parts.coordinator
     reach("recover.read")
     parts.sources.open_all(coordinator.state.streams)
-    parts.durability.take_over(coordinator.state, opened.log)
+    parts.store.take_over(coordinator.state)
     _set_partitions(parts)
     _suspend(parts)
     epochs.expire()  # the configured retention may be shorter than before
-    parts.durability.keep_only(coordinator.state, parts.sources.folders())
+    parts.store.keep_only(coordinator.state, parts.sources.folders())
     for loss in lost_results(coordinator.state.queries, parts.results.missing(coordinator.state.segments)):
         logger.warning("%s; its readers are told RESULTS_DAMAGED and can go on after them", loss)
     reach("recover.cleaned")

@@ -10,13 +10,13 @@ from pathlib import Path
 from runtime.control.coordinator import Coordinator
 from runtime.control.planner import Planner
 from runtime.delivery.deliveries import Deliveries
-from runtime.durable.interface import Durability
 from runtime.engine.config import EngineConfig
+from runtime.engine.exchange import Exchange
 from runtime.engine.journal import Journal
 from runtime.engine.sources import Sources
-from runtime.exchange.interface import Exchange
 from runtime.execution.sharing import SHARING, Sharing
 from runtime.results.log import ResultLog
+from runtime.store.interface import StateStore
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Parts:
     coordinator: Coordinator
     planner: Planner
     journal: Journal
-    durability: Durability
+    store: StateStore
     exchange: Exchange
     results: ResultLog
     sources: Sources

@@ -19,7 +19,7 @@ from optimizer.model.plan import Plan
 from runtime.buckets.refs import BucketRef, JoinedRef, SourceRef
 from runtime.columns.querysets import bitset
 from runtime.control.budgets import UNBOUNDED, Pacing, portions, work_allowance
-from runtime.control.postponed import AliveSlots, Pin, Postponed, Resumed, Work, pinned_files
+from runtime.control.postponed import AliveSlots, Pin, Postponed, Resumed, Work
 from runtime.control.state import query_watermark
 from runtime.engine.join_stage import LevelResult
 from runtime.engine.open_buckets import OpenBuckets
@@ -142,7 +142,7 @@ class ResumeStage:
         physical = compile_plan(work.plan, {work.uid: state.running[work.uid]}, self.context.schemas)
         refs = [self.refs[number] for number in work.pins]
         directory = Directory(
-            exchange.for_tasks(pinned_files(refs)),
+            exchange.for_tasks(),
             {r.id: r for r in refs if isinstance(r, SourceRef)},
             {r.id: r for r in refs if isinstance(r, JoinedRef)},
             {(a.group, a.version): a.words for a in work.alive},
@@ -156,7 +156,7 @@ class ResumeStage:
             physical.shipped_joins,
             {name: JoinInputs(work.left, work.right)},
             True,
-            exchange.segments,
+            exchange.segments(),
             Allowances(
                 {} if portion >= UNBOUNDED else {work.uid: max(1, portion // len(work.rests))},
                 {} if most_work is None else {work.uid: max(1, most_work // len(work.rests))},

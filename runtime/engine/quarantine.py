@@ -45,7 +45,7 @@ from runtime.control.fold import handle
 from runtime.control.killers import ReadName, find_killers
 from runtime.control.quarantine import find_culprits
 from runtime.control.state import State
-from runtime.exchange.interface import Exchange
+from runtime.engine.exchange import Exchange
 from runtime.operators.source import SourceReport
 
 logger = logging.getLogger("ajoin.quarantine")

@@ -2,14 +2,14 @@
 
 A speculation, not a commitment: nothing of it is in the log until the next epoch is planned with exactly its ranges,
 its wall-clock time (which decides what is too far ahead) and under its plan version. It is not tried while the plan
-keeps changing, and not when a stream may become idle (then lateness depends on the clock). If it is discarded, the
-buckets it wrote are overwritten under the same ids.
+keeps changing, and not when a stream may become idle (then lateness depends on the clock). If it is discarded, what it
+wrote is debris.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -30,9 +30,10 @@ class ReadAhead(NamedTuple):
 
 
 class ReadAheads:
-    """Owned by the engine's thread; one speculation at a time."""
+    """Owned by the engine's thread; one speculation at a time. `discarded` is told when one was for nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, discarded: Callable[[], None]) -> None:
+        self._discarded = discarded
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ajoin-ahead")
         self._running: tuple[SourceStage, Future[list[SourceReport]]] | None = None
 
@@ -61,6 +62,7 @@ class ReadAheads:
             _, future = self._running
             future.exception()
             self._running = None
+            self._discarded()
 
     def close(self) -> None:
         self.discard()

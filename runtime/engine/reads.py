@@ -10,7 +10,6 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -152,8 +151,7 @@ class EngineReads:
                 return self._parts.results.read(id, uid, state.segments, epochs, after, limit)
             except FileNotFoundError as missing:
                 if all(epoch in self.state.segments for epoch in state.segments):
-                    name = Path(missing.filename).name
-                    raise self._parts.results.lost(id, state.segments, epochs, name) from None
+                    raise self._parts.results.lost(id, state.segments, epochs, missing.filename) from None
 
     def delivered(self, epoch: int) -> Iterator[ResultBatch]:
         """Everything one epoch delivered, for all queries, in delivery order."""
@@ -213,7 +211,7 @@ class EngineReads:
         refs: list[BucketRef | PartialRef] = [*s.sources.values(), *s.joined.values(), *s.partials.values()]
         gauges, now = self._epochs.pressure.gauges, self._parts.clock()
         lags = [lag_ms(now, st.watermark) for st in s.streams.values()]
-        tiers = self._parts.durability.figures()
+        kept = self._parts.store.figures(self.state)
         return PlatformStatus(
             state="RUNNING",
             epoch=s.epoch,
@@ -236,9 +234,8 @@ class EngineReads:
             recovery_records=self._recovery.records,
             sinks=self._parts.deliveries.count,
             sinks_behind=self._parts.deliveries.behind(),
-            fast_bytes=tiers.fast_bytes,
-            durable_bytes=tiers.durable_bytes,
-            upload_seconds=tiers.upload_seconds,
+            store_bytes=kept.store_bytes,
+            cache_bytes=kept.cache_bytes,
         )
 
     def query_info(self, state: State, r: QueryRecord) -> QueryInfo:

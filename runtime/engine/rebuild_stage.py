@@ -42,10 +42,9 @@ class RebuildStage:
     def _views(self, tasks: tuple[ViewRebuild, ...]) -> tuple[ReplacedViews, ...]:
         if not tasks:
             return ()
-        files = {f for task in tasks for f in task.files}
         exchange, version = self.context.exchange, self.context.physical.version
         views: dict[int, dict[tuple[Leaf, int], ViewRef]] = {}
-        shared = RebuildShared(exchange.for_tasks(files), version)
+        shared = RebuildShared(exchange.for_tasks(), version)
         for bucket, view in exchange.run(f"epoch {self.epoch}: rebuild views", run_rebuild, shared, tasks):
             before = {(v.leaf, v.group): v for v in self.buckets.sources[bucket].views}
             views.setdefault(bucket, before)[(view.leaf, view.group)] = view

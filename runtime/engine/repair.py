@@ -4,9 +4,9 @@ A task that meets a file which is not what was written raises BUCKET_DAMAGED or 
 committed, so no row came of it. The engine then repairs the state of the last committed epoch and runs the planned
 epoch once more:
 
-1. Every open bucket file is verified on the driver, so all damage is found and named at once. The store is asked to
-   fetch a damaged file again (from the durable tier, if there is one).
-2. A source bucket that is still damaged is read again: its `Origin` has the offsets, the number of the read, and what
+1. Every open bucket file is verified on the driver, where it is kept, so all damage is found and named at once. (A
+   cache of a store that is damaged heals by itself, see runtime.store.cache.)
+2. A source bucket that is damaged is read again: its `Origin` has the offsets, the number of the read, and what
    decided which tuples were too late or too far ahead, and reads are pure, so the same tuples come and the same ones
    are dropped. They are tagged for the plan that the last epoch ran with, but only for queries that were there in the
    bucket's epoch and still run; floors are today's, and what lies below them is in dead windows only. The source must
@@ -44,12 +44,12 @@ from runtime.connectors.base import Read
 from runtime.connectors.position import Position
 from runtime.control.events import BucketsRepaired, ReplacedBucket
 from runtime.control.state import State
+from runtime.engine.exchange import Exchange
 from runtime.engine.open_buckets import OpenBuckets, source_id
 from runtime.engine.rebuild_stage import RebuildStage
 from runtime.engine.refold import cannot_be_folded_again, fold_again, lost_carried, lost_units
 from runtime.engine.source_stage import run_source_tasks
 from runtime.engine.stage_context import StageContext
-from runtime.exchange.interface import Exchange
 from runtime.execution.outage import as_outage
 from runtime.operators.source import GroupSlots, Reread, SourceReport, SourceShared, SourceTask, run_source
 
@@ -118,31 +118,16 @@ def beyond_repair(state: State, wrong: set[str]) -> list[SuspendQuery]:
 
 
 def damaged_files(exchange: Exchange, names: Iterable[str]) -> set[str]:
-    """Those that are not as they were written and cannot be fetched."""
+    """Those that are not as they were written."""
     wrong: set[str] = set()
     for name in sorted(names):
-        exchange.forget(name)  # a copy that was sent somewhere may be the damaged one
+        exchange.forget(name)  # an open or cached copy may be the damaged one
         try:
             exchange.files.verify(name)
         except InternalError as damage:
             logger.warning("%s", damage.message)
-            if not _fetched(exchange, name):
-                wrong.add(name)
+            wrong.add(name)
     return wrong
-
-
-def _fetched(exchange: Exchange, name: str) -> bool:
-    """Did the store bring the file back whole?"""
-    if not exchange.files.refetch(name):
-        return False
-    exchange.forget(name)
-    try:
-        exchange.files.verify(name)
-    except InternalError as damage:
-        logger.warning("%s, also the copy that was fetched", damage.message)
-        return False
-    logger.warning("bucket file %s was fetched again", name)
-    return True
 
 
 # -- reads --------------------------------------------------------------------------------------------------------

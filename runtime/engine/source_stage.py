@@ -96,13 +96,13 @@ def run_source_tasks(
     if not tasks:
         return []
     shared = SourceShared(
-        context.exchange.for_tasks(()),
+        context.exchange.for_tasks(),
         context.physical.version,
         epoch,
         context.physical.shipped_sources,
         {t.stream: context.schemas[t.stream] for t in tasks},
         context.key,
-        context.exchange.segments,
+        context.exchange.segments(),
         context.source_floors,
         _per_task(context, tasks),
     )

@@ -17,7 +17,7 @@ from runtime.connectors.base import ConnectorSpec, Offset, Source
 from runtime.connectors.position import Position
 from runtime.connectors.registry import make_source
 from runtime.control.state import State, StreamState
-from runtime.durable.interface import Durability
+from runtime.store.interface import StateStore
 
 
 def folder_of(stream: str) -> str:
@@ -28,8 +28,8 @@ def folder_of(stream: str) -> str:
 class Sources:
     """Owned by the engine's thread."""
 
-    def __init__(self, directory: Path, durability: Durability, allowed_roots: tuple[Path, ...]) -> None:
-        self._directory, self._durability, self._roots = directory, durability, allowed_roots
+    def __init__(self, directory: Path, store: StateStore, allowed_roots: tuple[Path, ...]) -> None:
+        self._directory, self._store, self._roots = directory, store, allowed_roots
         self.opened: Mapping[str, Source] = {}
 
     def open_all(self, streams: Mapping[str, StreamState]) -> None:
@@ -39,7 +39,7 @@ class Sources:
         """The source of a stream that is about to be created; `add` it when it is."""
         folder = folder_of(schema.name)
         shutil.rmtree(self._directory / folder, ignore_errors=True)  # of a deletion that was cut short
-        self._durability.clear_source(folder, now=True)
+        self._store.clear_source(folder, now=True)
         return self._open(schema, spec, 0)
 
     def _open(self, schema: StreamSchema, spec: ConnectorSpec, offset: Offset) -> Source:
@@ -47,7 +47,7 @@ class Sources:
         where = self._directory / folder
         where.mkdir(parents=True, exist_ok=True)
         source = make_source(spec, schema, where, allowed_roots=self._roots)
-        self._durability.attach(source, folder, offset)
+        self._store.attach(source, folder, offset)
         source.begin(offset)
         return source
 
@@ -57,7 +57,7 @@ class Sources:
     def remove(self, stream: str) -> None:
         self.opened = {name: source for name, source in self.opened.items() if name != stream}
         shutil.rmtree(self._directory / folder_of(stream), ignore_errors=True)
-        self._durability.clear_source(folder_of(stream), now=False)
+        self._store.clear_source(folder_of(stream), now=False)
 
     def latest(self, streams: Mapping[str, StreamState], now: int) -> dict[str, Position]:
         """How far an epoch may read each stream."""

@@ -16,7 +16,7 @@ from optimizer.model.types import StreamSchema
 from runtime.columns.querysets import bitset
 from runtime.connectors.base import Source
 from runtime.control.state import State
-from runtime.exchange.interface import Exchange
+from runtime.engine.exchange import Exchange
 from runtime.execution.physical import Physical
 from runtime.execution.sharing import Sharing
 from runtime.operators.floors import Floor

@@ -1,5 +1,5 @@
 """How a record stands in a file: one line of JSON, with a checksum in front. The same for the local log, its snapshots,
-the objects of the durable tier, and what sources write down.
+the objects of a store, and what sources write down.
 
 The checksum of a line covers the line and the checksum of the line before it (`after`). So lines form a chain: one
 that is missing, doubled, out of order or from another file is noticed like a flipped bit, and the last checksum stands

@@ -6,7 +6,7 @@ snapshot (`snapshot-N.json`, renamed into place) and a new log file is begun; re
 and the log after it. Checksums form a chain through records and snapshots, so files that do not belong together are
 noticed (snapshots.py).
 
-With a durable tier, snapshots and records go there first and come here second (`follow`): see runtime.durable.
+With a store, the log is there instead: see runtime.store.log.
 
 A torn last line (the machine died while writing it) was never acknowledged and is cut off. Any other damaged line is
 an error: the platform would rather not start than start with a hole.
@@ -18,7 +18,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from optimizer.errors import FailedPrecondition
 from runtime.crashpoints import reach
@@ -37,7 +37,7 @@ from runtime.log.snapshots import (
 
 logger = logging.getLogger("ajoin.log")
 
-FORMAT = 6
+FORMAT = 7
 
 
 class LogContents(NamedTuple):
@@ -45,23 +45,6 @@ class LogContents(NamedTuple):
 
     snapshot: Any | None
     records: list[Any]
-
-
-class Objects(Protocol):
-    """A second place for the same log: `number` counts snapshots, `sequence` the records after one."""
-
-    def append(self, number: int, sequence: int, line: str) -> None: ...
-
-    def snapshot(self, number: int, line: str) -> None: ...
-
-    def tidy(self, number: int) -> None: ...
-
-
-class Place(NamedTuple):
-    """Where a log ends: the number of its snapshot, and the checksum of its last line."""
-
-    number: int
-    checksum: int
 
 
 class Log:
@@ -77,16 +60,7 @@ class Log:
             write_atomically(version, f"{FORMAT}\n".encode())
         self._number, self._checksum = 0, NO_SNAPSHOT.checksum
         self._file: TextIO | None = None
-        self._objects: Objects | None = None
         self.since_snapshot = 0
-
-    def follow(self, objects: Objects, place: Place | None) -> None:
-        """Write everything to `objects` first, from the next snapshot on; that must come before the next record.
-        `place`: where the log ends there; None: there is none yet, it begins where this one ends."""
-        self.close()
-        self._objects = objects
-        if place is not None:
-            self._number, self._checksum = max(place.number, self._number), place.checksum
 
     def read(self) -> LogContents:
         """What was never acknowledged (a torn last line) is cut off, what a newer snapshot has replaced is removed."""
@@ -118,8 +92,6 @@ class Log:
     def append(self, record: Any) -> None:
         """On disk when this returns."""
         line = frame(record, self._checksum)
-        if self._objects is not None:
-            self._objects.append(self._number, self.since_snapshot, line)
         if self._file is None:
             self._file = open(self._path, "a", encoding="utf-8")
             sync_directory(self.directory)
@@ -154,16 +126,12 @@ class Log:
     def snapshot(self, state: Any) -> None:
         """Begin a new log whose start is `state`; the old one is removed once the new start is safe."""
         line = frame_snapshot(self._number + 1, self._checksum, state)
-        if self._objects is not None:
-            self._objects.snapshot(self._number + 1, line)
         path = self.directory / snapshot_name(self._number + 1)
         write_atomically(path, line.encode(), sync=True, point="snapshot.written")
         reach("snapshot.renamed")
         self.close()
         self._number, self._checksum, self.since_snapshot = self._number + 1, checksum_of(line), 0
         self._tidy()
-        if self._objects is not None:
-            self._objects.tidy(self._number)
         reach("snapshot.tidied")
 
     def _tidy(self) -> None:

@@ -23,8 +23,8 @@ from runtime.aggregates.bucket import Partials, concat_partials, put_partials
 from runtime.aggregates.components import Component
 from runtime.aggregates.states import State, fold, lift_fold
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays
 from runtime.buckets.refs import PartialRef
-from runtime.buckets.views import Arrays
 from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData
 from runtime.columns.evaluate import Lookup, evaluate, truth
@@ -239,11 +239,11 @@ class PartialTarget:
             "components": [c.kind for c in partials.states],
         }
         put_partials(arrays, meta, partials, self.epoch)
-        size = self.store.write(self.file, meta, arrays)
+        file, size = self.store.write(self.file, meta, arrays)
         edges = (times for of in (partials.edges, partials.firsts) for times, _ in of.values())
         begins = np.concatenate([partials.lo, *edges])
         return PartialRef(
-            self.file,
+            file,
             spec.name,
             spec.group,
             self.version,

@@ -21,7 +21,6 @@ from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.views import Joined, View, get_column, longest_text
 from runtime.columns.column import ColumnData, compacted, concat, nulls
 from runtime.columns.querysets import Words, widen
-from runtime.kernels.fetch import fetch
 
 Ids = npt.NDArray[Any]
 
@@ -52,13 +51,14 @@ class Directory:
         out = np.empty((len(buckets), words), np.uint64)
         for b, positions in split_by_bucket(buckets) if len(buckets) else ():
             if leaf is None:
-                raw, version = self.joined_bucket(b).sets, self.joined[b].version
+                sets, version = self.joined_bucket(b).sets_at, self.joined[b].version
             else:
                 view = self.sources[b].view(leaf, group)
                 assert view is not None
-                raw, version = self.view(b, leaf, group).sets, view.version
+                sets, version = self.view(b, leaf, group).sets_at, view.version
             at = slice(None) if positions is None else positions
-            out[at] = widen(raw[items[at]], words) & self.alive(group, version, words)
+            mine = items[at]
+            out[at] = widen(sets(mine)[mine], words) & self.alive(group, version, words)
         return out
 
     def longest_text(self, buckets: Ids, column: str) -> int:
@@ -71,8 +71,7 @@ class Directory:
         for b, positions in split_by_bucket(buckets):
             view = self.view(b, leaf, group)
             mine = items if positions is None else items[positions]
-            rows = mine if view.every else fetch(view.rows, mine)
-            pieces.append(BucketRows(self.store.open(self.sources[b].file), positions, rows))
+            pieces.append(BucketRows(self.store.open(self.sources[b].file), positions, view.rows_at(mine)))
         return LeafRows(pieces)
 
 
@@ -101,7 +100,7 @@ class LeafRows:
         parts = [
             nulls(type, len(p.rows))
             if type is not None and name not in p.file.meta["types"]
-            else get_column(p.file, name).take(p.rows)
+            else get_column(p.file, name, p.rows).take(p.rows)
             for p in self._pieces
         ]
         data = concat(parts if len(parts) == 1 else [compacted(p) for p in parts])

@@ -211,7 +211,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -
                     apply_floors(shared.floors, spec.group, sets, lo)
                     match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
                     if share.partner:
-                        match = match.with_partners(share.partner, int(r.index.offsets[-1]))
+                        match = match.with_partners(share.partner, int(r.index.offsets[r.entries.end]))
                     alive_match = match.only(users) if shared.floors else match
                     if alive_match is not None:
                         yield meeting, alive_match
@@ -253,16 +253,16 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, task: Joi
         ref = d.sources[bucket].view(side.leaves[0], side.group)
         assert ref is not None
         view = d.view(bucket, side.leaves[0], side.group)
-        index, sets, version = view.index(side.index_key, within), view.sets, ref.version
+        (index, first, end), sets, version = view.part(side.index_key, within), view.sets_at, ref.version
         bounds = d.sources[bucket].max_slice, d.sources[bucket].min_slice
     else:
         joined = d.joined_bucket(bucket)
-        index, sets, version = joined.index(within), joined.sets, d.joined[bucket].version
+        (index, first, end), sets, version = joined.part(within), joined.sets_at, d.joined[bucket].version
         bounds = d.joined[bucket].max_lo, d.joined[bucket].min_hi
-    first, end = index.range(*within)
     if first >= end:
         return None
-    items = Items(index.order, index.offsets, sets)
+    mine = index.order[index.offsets[first] : index.offsets[end]]
+    items = Items(index.order, index.offsets, sets(mine))
     return Side(bucket, index, index.entries(first, end), items, d.alive(side.group, version, words), *bounds)
 
 
@@ -292,6 +292,7 @@ def _shares(side: Side, task: JoinTask, meeting: int) -> Iterator[_Share]:
     pieces = [(l_from, l_from + 1, start.partner), (l_from + 1, l_to, 0)] if start.partner else [(l_from, l_to, 0)]
     for a, b, partner in pieces:
         if a < b:
-            first = max(int(np.searchsorted(offsets, a, "right")) - 1, entries.first)
-            end = min(int(np.searchsorted(offsets, b, "left")), entries.end)
+            mine = offsets[entries.first : entries.end + 1]  # what lies around them need not be there
+            first = entries.first + max(int(np.searchsorted(mine, a, "right")) - 1, 0)
+            end = entries.first + min(int(np.searchsorted(mine, b, "left")), len(mine) - 1)
             yield _Share(a, b, first, end, partner)

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
+from runtime.buckets.indexes import Arrays, put_index
 from runtime.buckets.refs import JoinedRef
-from runtime.buckets.views import INDEX, JOINED_ARRAYS, Arrays, RowRefs, put_exposed, put_index
+from runtime.buckets.views import INDEX, JOINED_ARRAYS, RowRefs, put_exposed
 from runtime.columns.querysets import Words, bitset, widen
 from runtime.execution.physical import JoinSpec, OutputSpec
 from runtime.kernels import csr
@@ -122,9 +123,8 @@ class JoinedOutput:
         if not len(items):
             return None
         put_index(arrays, INDEX, csr.grouped(items, hashes, made.lo, made.hi), made.sets, spans=True)
-        file = f"b{self.bucket}.bucket"
         meta = {"node": self.spec.name, "epoch": self.epoch, "version": self.version, "carrier_left": self.carrier_left}
-        size = self.directory.store.write(file, meta, arrays)
+        file, size = self.directory.store.write(f"b{self.bucket}.bucket", meta, arrays)
         return JoinedRef(
             self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
             len(made.lo), size, int(made.lo.max()), int(made.hi.min()), self.output.exposed,

@@ -13,8 +13,9 @@ import numpy as np
 
 from optimizer.model.plan import Leaf
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays, get_times
 from runtime.buckets.refs import IndexKey, SourceRef, ViewRef
-from runtime.buckets.views import Arrays, KeyedItems, View, get_column, get_times, put_view
+from runtime.buckets.views import KeyedItems, View, get_column, put_view
 from runtime.columns.querysets import add_slot, has
 from runtime.kernels.sets import nonempty
 from runtime.operators.keys import key_hashes
@@ -69,6 +70,7 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> RebuiltView:
     ]
     arrays: Arrays = {}
     put_view(arrays, task.leaf, task.group, items, sets[items], get_times(base, "slice")[items], indexes)
-    file = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
-    store.write(file, {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}, arrays)
-    return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, file, shared.version, task.keys))
+    name = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
+    meta = {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}
+    written = store.write(name, meta, arrays)
+    return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, written.file, shared.version, task.keys))

@@ -30,8 +30,9 @@ from optimizer.model.plan import Leaf, SourceNode
 from optimizer.model.types import StreamSchema
 from runtime.buckets.checked import checksum
 from runtime.buckets.file import Buckets
+from runtime.buckets.indexes import Arrays, put_times
 from runtime.buckets.refs import Origin, PartialRef, Skip, SourceRef, ViewRef
-from runtime.buckets.views import Arrays, KeyedItems, put_column, put_times, put_view
+from runtime.buckets.views import KeyedItems, put_column, put_view
 from runtime.columns.coded_sets import CodedSets, coded
 from runtime.columns.column import ColumnData, from_arrow
 from runtime.columns.evaluate import Lookup
@@ -410,7 +411,6 @@ class _Builder:
         for name in spec.columns:
             put_column(arrays, name, self.column(name).take(kept))
         views = []
-        file = f"b{self.task.bucket}.bucket"
         for view, sets in tagged:
             mine = take_rows(sets, kept)
             items = np.flatnonzero(nonempty(mine))
@@ -427,14 +427,14 @@ class _Builder:
             for key, count in zip(view.keys, counts, strict=True):
                 at = (view.leaf, tuple(c for c, _ in key))
                 distinct[at] = max(count, distinct.get(at, 0))
-            views.append(ViewRef(view.leaf, view.group, file, self.shared.version, view.keys))
+            views.append(view)
         meta = {
             "stream": spec.schema.name,
             "epoch": self._epoch,
             "version": self.shared.version,
             "types": {c: spec.schema.column(c).type for c in spec.columns},  # type: ignore[union-attr]
         }
-        size = self.shared.store.write(file, meta, arrays)
+        file, size = self.shared.store.write(f"b{self.task.bucket}.bucket", meta, arrays)
         return SourceRef(
             self.task.bucket,
             spec.schema.name,
@@ -444,7 +444,7 @@ class _Builder:
             size,
             int(slices.min()),
             int(slices.max()),
-            tuple(views),
+            tuple(ViewRef(v.leaf, v.group, file, self.shared.version, v.keys) for v in views),
             self.task.origin,
         )
 

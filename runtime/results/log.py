@@ -140,13 +140,10 @@ class ResultLog:
     def _pieces(self, epoch: int, segment: Segment) -> Callable[[SegmentEntry], memoryview]:
         """The batches of a segment that is read whole, opened once; not checked."""
         try:
-            with self._open(segment.file) as file:
-                if os.fstat(file.fileno()).st_size < segment.bytes:
-                    return lambda entry: memoryview(b"")
-                mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            rows = memoryview(self._part(segment, 0, segment.bytes))
         except FileNotFoundError as e:
             raise damaged(epoch, segment, "is missing") from e
-        return lambda entry: mapped[entry.offset : entry.offset + entry.length]
+        return lambda entry: rows[entry.offset : entry.offset + entry.length]
 
     def of_query(self, epoch: int, segments: Sequence[Segment], uid: str) -> QueryTable | None:
         """What a query got in an epoch; None: nothing."""
@@ -184,9 +181,19 @@ class ResultLog:
         except (InternalError, FileNotFoundError):
             return None
 
-    def _tail(self, segment: Segment) -> bytes:
-        with self._open(segment.file) as file:
-            return read_tail(file, segment)
+    def _tail(self, segment: Segment) -> bytes | memoryview:
+        return self._part(segment, segment.bytes - segment.index, segment.index)
+
+    def _part(self, segment: Segment, at: int, length: int) -> bytes | memoryview:
+        """Bytes of a segment; one that is not there is named as the commit names it."""
+        try:
+            return self._read(segment, at, length)
+        except FileNotFoundError as e:
+            raise FileNotFoundError(e.errno, e.strerror, segment.file) from e
+
+    def _read(self, segment: Segment, at: int, length: int) -> bytes | memoryview:
+        with open(self.directory / segment.file, "rb") as file:
+            return _view(file, at, length) if length >= MAPPED_FROM else _copy(file, at, length)
 
     def _listed(self, epoch: int, segment: Segment) -> SegmentIndex:
         """For an epoch whose results have not expired: a missing file is damage."""
@@ -203,35 +210,27 @@ class ResultLog:
             raise damaged_rows(cursor, segment, "is missing", entry) from e
 
     def _load(self, cursor: Cursor, segment: Segment, entry: SegmentEntry) -> pa.RecordBatch:
-        data = self._bytes(segment, entry)
+        data = self._part(segment, entry.offset, entry.length)
         if not entry.matches(data) and self._refetch(segment.file):
-            data = self._bytes(segment, entry)
+            data = self._part(segment, entry.offset, entry.length)
         if not entry.matches(data):
             raise damaged_rows(cursor, segment, "is damaged", entry)
         return _batch(data)
 
-    def _bytes(self, segment: Segment, entry: SegmentEntry) -> bytes | memoryview:
-        with self._open(segment.file) as f:
-            return _view(f, entry) if entry.length >= MAPPED_FROM else _read(f, entry)
-
     def _refetch(self, name: str) -> bool:
         """Bring a damaged file back from a second place; a plain directory has none."""
         return False
-
-    def _open(self, name: str) -> BinaryIO:
-        return open(self.directory / name, "rb")
 
     def drop(self, files: Iterable[str]) -> None:
         for name in files:
             with self._lock:
                 if name in self._indexes:
                     self._held -= len(self._indexes.pop(name))
-            (self.directory / name).unlink(missing_ok=True)
+            self._remove(name)
             reach("segment.dropped")
 
-    def keep_only(self, files: Collection[str]) -> None:
-        there = self.directory.iterdir() if self.directory.exists() else ()
-        self.drop([p.name for p in there if p.name not in files])
+    def _remove(self, name: str) -> None:
+        (self.directory / name).unlink(missing_ok=True)
 
 
 def _batch(data: bytes | memoryview) -> pa.RecordBatch:
@@ -239,22 +238,17 @@ def _batch(data: bytes | memoryview) -> pa.RecordBatch:
         return stream.read_next_batch()
 
 
-def read_tail(file: BinaryIO, segment: Segment) -> bytes:
-    file.seek(segment.bytes - segment.index)
-    return file.read()
+def _copy(file: BinaryIO, at: int, length: int) -> bytes:
+    file.seek(at)
+    return file.read(length)
 
 
-def _read(file: BinaryIO, entry: SegmentEntry) -> bytes:
-    file.seek(entry.offset)
-    return file.read(entry.length)
-
-
-def _view(file: BinaryIO, entry: SegmentEntry) -> memoryview:
+def _view(file: BinaryIO, at: int, length: int) -> memoryview:
     """The rows in place, not a copy; they stay readable while they are referenced, even after the file is deleted."""
-    if entry.offset + entry.length > os.fstat(file.fileno()).st_size:
+    if at + length > os.fstat(file.fileno()).st_size:
         return memoryview(b"")  # cut off: touching what lies behind the end would kill the process
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return memoryview(mapped)[entry.offset : entry.offset + entry.length]
+    return memoryview(mapped)[at : at + length]
 
 
 def is_past(after: Cursor, last: Cursor) -> bool:

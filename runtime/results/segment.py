@@ -1,7 +1,7 @@
 """Segments of the result log: one file per task, in it one Arrow stream per query and flush, at its end their index.
 
 A segment appears whole and counts only once the epoch's commit lists it. Its target decides where it goes: into
-the directory that all tasks see, or back with the task's answer (runtime.exchange).
+a directory that all tasks see, or into a store (runtime.store).
 
 The index says where each stream is, and its checksum; the commit knows the index's own. So rows that are not what the
 task wrote are never delivered. The index also names the segment and its platform: two segments can be equal in
@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import pyarrow as pa
 
 from runtime.buckets.checked import Checksum, checksum
+from runtime.buckets.runs import Run
 from runtime.crashpoints import reach
 
 SMALL = 1 << 18
@@ -143,6 +144,10 @@ class SegmentTarget(Protocol):
     @property
     def platform(self) -> str: ...
 
+    def named(self, name: str) -> str:
+        """The name by which the segment can be read."""
+        ...
+
     def begin(self, name: str) -> BinaryIO: ...
 
     def publish(self, name: str, file: BinaryIO) -> None:
@@ -152,10 +157,14 @@ class SegmentTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentFolder:
-    """A directory that all tasks see; a segment appears by rename."""
+    """A directory that all tasks see; a segment appears by rename. `run`: names are those of this run."""
 
     directory: str
     platform: str
+    run: Run | None = None
+
+    def named(self, name: str) -> str:
+        return name if self.run is None else self.run.named(name)
 
     def begin(self, name: str) -> BinaryIO:
         path = self._temporary(name)
@@ -165,11 +174,12 @@ class SegmentFolder:
     def publish(self, name: str, file: BinaryIO) -> None:
         file.close()
         reach("segment.written")
-        os.replace(self._temporary(name), Path(self.directory) / name)
+        os.replace(self._temporary(name), Path(self.directory) / self.named(name))
         reach("segment.renamed")
 
     def _temporary(self, name: str) -> Path:
-        return Path(self.directory) / f".{name}.{os.getpid()}.tmp"
+        path = Path(self.directory) / self.named(name)
+        return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 class SegmentWriter:
@@ -221,9 +231,10 @@ class SegmentWriter:
         if self._file is None:
             return None
         index = SegmentIndex(self._entries)
-        tail = index.to_bytes(self._name, self._target.platform)
+        file = self._target.named(self._name)
+        tail = index.to_bytes(file, self._target.platform)
         self._file.write(tail)
         size = self._file.tell()
         self._target.publish(self._name, self._file)
-        segment = Segment(self._name, size, len(tail), sum(e.rows for e in self._entries), checksum(tail))
+        segment = Segment(file, size, len(tail), sum(e.rows for e in self._entries), checksum(tail))
         return Delivered(segment, index.queries())

@@ -1,9 +1,9 @@
 """Stages as Spark jobs: one task of the stage is one Spark task.
 
 What a stage shares and its tasks travel inside the job's closure, which Spark ships to each executor once; tasks
-exchange buckets by reference (files that all of them see) and return small reports. So per stage Spark schedules,
-retries and places tasks, and moves next to nothing. A plain RDD job costs less than half of what a DataFrame job or a
-Structured Streaming micro-batch costs, and the engine's own log already holds offsets and plan versions; see
+exchange buckets by reference (files or objects that all of them see) and return small reports. So per stage Spark
+schedules, retries and places tasks, and moves next to nothing. A plain RDD job costs less than half of what a DataFrame
+job or a Structured Streaming micro-batch costs, and the engine's own log already holds offsets and plan versions; see
 docs/decisions for the numbers.
 """
 
@@ -27,7 +27,6 @@ from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.execution.outage import as_outage
 from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
-from runtime.spark.broadcast import BroadcastBytes, enclosed
 from runtime.spark.gateway import gateway
 
 S = TypeVar("S")
@@ -58,8 +57,8 @@ class SparkExecutor:
 
     def __init__(self, context: Any, stage_timeout: float = 0.0, worker_memory: int = 0) -> None:
         self.context, self._stage_timeout = context, stage_timeout
-        local = str(context.master).startswith("local")
-        cores = int(context.defaultParallelism if local else context.getConf().get("spark.executor.cores", "0"))
+        self.here = is_local(str(context.master))
+        cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
     @property
@@ -127,7 +126,7 @@ class SparkExecutor:
                 answers = context.parallelize(dealt, slices).mapPartitions(runner).collect()
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
-            raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED", hint=_advice(str(e))) from e
+            raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED") from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
             outcome = pickle.loads(answer)
@@ -135,9 +134,6 @@ class SparkExecutor:
                 raise outcome
             results[i::slices] = outcome
         return results
-
-    def broadcast(self, pieces: Sequence[bytes]) -> BroadcastBytes:
-        return BroadcastBytes(self.context.broadcast(enclosed(pieces)))
 
     def stop(self) -> None:
         self.context.stop()
@@ -205,6 +201,11 @@ def _run_all(payload: bytes, tasks: bytes) -> list[Any]:
     return [stage(shared, task) for task in pickle.loads(tasks)]
 
 
+def is_local(master: str) -> bool:
+    """Are the executors of this master threads of the driver's process?"""
+    return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
+
+
 def _repeating(master: str) -> str:
     """A local master gives up when one task fails, e.g. because its Python worker was killed; a cluster tries four
     times, and so do we."""
@@ -237,19 +238,9 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
     if master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:")):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if not master.startswith("local"):
-        # Executors come and go: one that is told to leave finishes its tasks first. What tasks wrote passes through the
-        # driver, so how much that is must not be limited.
-        settings |= {"spark.decommission.enabled": "true", "spark.driver.maxResultSize": "0"}
+        # Executors come and go: one that is told to leave finishes its tasks first.
+        settings |= {"spark.decommission.enabled": "true"}
     return settings
-
-
-def _advice(said: str) -> str:
-    """By value, what tasks wrote in a stage passes through Spark's memory as a whole; that can be too much."""
-    if "OutOfMemoryError" in said or "TaskResultLost" in said:
-        return (
-            "give Spark more memory (spark.driver.memory, spark.executor.memory in spark_conf) or read less per epoch"
-        )
-    return ""
 
 
 _LOST_TASK = re.compile(r"most recent failure: [^\n]*\(TID \d+\) \([^)]*\): (?:[\w.]+: )?([^\n]+)")

@@ -26,6 +26,7 @@ from runtime.log.codec import decode
 from runtime.log.framing import read_frames
 from runtime.log.log import check_format
 from runtime.log.snapshots import foreign, log_name, newest_snapshot, replaced, snapshot_name
+from runtime.store.mark import check_alone
 
 _ATTEMPTS = 5
 
@@ -56,7 +57,8 @@ class Debris:
 
 
 def format_of(directory: Path) -> str:
-    """As it is written there; refused where there is no state directory."""
+    """As it is written there; refused where there is no state directory, or its state is in a store."""
+    check_alone(directory)
     try:
         return (directory / "log" / "format").read_text().strip()
     except (FileNotFoundError, NotADirectoryError):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from runtime.api import QueryState
 from runtime.control.state import State
-from runtime.durable.mark import tier_of
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import Debris, debris, format_of, pushed_batches, read_state
 from runtime.state_tools.partials import PartialReport, partial_reports
@@ -77,12 +76,11 @@ class PlannedReport:
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """`tier`: the durable tier that the directory caches; files that are missing here are there. `platform`: the id
-    that every file of this state carries. `foreign`: files in the log folder that are not the platform's."""
+    """`platform`: the id that every file of this state carries. `foreign`: files in the log folder that are not
+    the platform's."""
 
     directory: str
     running: bool
-    tier: str
     format: str
     platform: str
     epoch: int
@@ -114,7 +112,6 @@ def inspect(directory: Path) -> StateReport:
     return StateReport(
         directory=str(directory),
         running=is_locked(directory),
-        tier=tier_of(directory),
         format=format_of(directory),
         platform=s.platform,
         epoch=s.epoch,

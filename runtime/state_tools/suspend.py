@@ -5,9 +5,8 @@ not be tried. It does what that does, and nothing else: the lock keeps platforms
 unfinished last line is cut off), the coordinator decides, and its one event is appended and forced to disk. No epoch
 runs, no file but the log is touched. If the process dies in between, the event is in the log or it is not.
 
-A directory that is the fast tier of a durable one is refused with STATE_TIERED: the log that counts lies in the tier,
-and claiming that could take it away from a platform that runs on another machine. There `ajoin serve --suspend` does
-it, as the owner of the tier.
+A directory whose state is in a store is refused with STATE_IN_STORE: claiming the store could take it away from a
+platform that runs on another machine. There `ajoin serve --suspend` does it, as the owner of the store.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from optimizer.errors import AJoinError, FailedPrecondition
+from optimizer.errors import AJoinError
 from runtime.api import SuspendQuery
 from runtime.control.coordinator import Coordinator
 from runtime.control.state import State
-from runtime.durable.interface import LocalState
-from runtime.durable.mark import tier_of
 from runtime.engine.journal import Journal
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
@@ -45,12 +42,6 @@ class Suspended:
 def suspend(directory: Path, ids: Sequence[str], now_ms: int) -> Suspended:
     """These queries, or all that run. Nothing changes if one of them does not exist or does not run."""
     format_of(directory)  # first: the lock would make a directory where none is
-    if tier := tier_of(directory):
-        raise FailedPrecondition(
-            f"{directory} is the fast tier of {tier}, where the log lies that counts",
-            reason="STATE_TIERED",
-            hint=f"start the platform with --durable {tier} and --suspend",
-        )
     with ExitStack() as closing:
         lock = StateLock(directory)
         closing.callback(lock.release)
@@ -63,7 +54,7 @@ def suspend(directory: Path, ids: Sequence[str], now_ms: int) -> Suspended:
             if isinstance(outcome, AJoinError):
                 raise outcome
         if decision.event is not None:
-            Journal(log, LocalState(directory), coordinator, snapshot_every=1 << 62).record(decision.event)
+            Journal(log, coordinator, snapshot_every=1 << 62).record(decision.event)
         s = coordinator.state
         return Suspended(tuple(wanted), s.plan.version, None if s.planned is None else s.planned.epoch)
 

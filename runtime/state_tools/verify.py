@@ -18,7 +18,7 @@ counts only if it is still listed. The cost is reading all state once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,8 +65,7 @@ class Verification:
     notes: tuple[str, ...]
 
 
-def verify(directory: Path, *, tiered: bool = False) -> Verification:
-    """`tiered`: there is a durable tier, so the directory is a cache; what is missing in it is no problem."""
+def verify(directory: Path) -> Verification:
     running = is_locked(directory)
     try:
         log = read_state(directory)
@@ -74,11 +73,7 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         stop = Problem("log", e.reason, e.message, "the platform does not start; restore a copy of the directory")
         return Verification(str(directory), running, 0, 0, 0, (stop,), ())
     problems = [*_state(log.state), *_buckets(directory, log.state), *_segments(directory, log.state)]
-    if tiered:
-        again = "it is fetched again from the durable tier"
-        problems = [replace(p, consequence=again) for p in problems if size_of(directory / p.file) is not None]
-    else:
-        problems += [*_pushed(directory, log.state), *_ledgers(directory, log.state)]
+    problems += [*_pushed(directory, log.state), *_ledgers(directory, log.state)]
     if problems and running:
         problems = _still(directory, problems)
     listed = [directory / "buckets" / f for f in log.state.bucket_files]
@@ -91,7 +86,7 @@ def verify(directory: Path, *, tiered: bool = False) -> Verification:
         len(sizes),
         sum(sizes),
         tuple(problems),
-        (*_notes(log), *(() if tiered else _lost(directory, log.state))),
+        (*_notes(log), *_lost(directory, log.state)),
     )
 
 

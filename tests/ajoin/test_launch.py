@@ -10,32 +10,32 @@ from pathlib import Path
 import pytest
 
 from ajoin.config import load
+from ajoin.platform import launch
 from ajoin.platform.catalog import column_type
-from ajoin.platform.launch import exchange, open_engine, platform
+from ajoin.platform.launch import open_engine, platform
 from ajoin.platform.platform import Outcome, Platform
-from optimizer.errors import AJoinError, Unavailable
+from optimizer.errors import AJoinError, FailedPrecondition, Unavailable
 from optimizer.model.types import Column, StreamSchema
 from runtime.api import Control, QueryState
 from runtime.connectors.base import ConnectorSpec
 from runtime.control.budgets import AT_ONCE, OVER_BUDGET
 from runtime.execution.executor import LocalExecutor
+from runtime.spark.executor import is_local
 from tests.ajoin.world import JOIN, WAIT, V, W
 
 
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,512]"])
+def test_executors_that_may_see_other_disks_need_a_store(master: str) -> None:
+    with pytest.raises(FailedPrecondition) as refused, launch.executor(load({"spark_master": master}).settings):
+        pass
+    assert refused.value.reason == "STORE_REQUIRED" and "--store" in refused.value.hint
+
+
 @pytest.mark.parametrize(
-    ("flags", "chosen"),
-    [
-        ({}, "reference"),
-        ({"spark_master": "local[2]"}, "reference"),
-        ({"spark_master": "spark://host:7077"}, "value"),
-        ({"spark_master": "yarn"}, "value"),
-        ({"spark_master": "spark://host:7077", "executor": "local"}, "reference"),
-        ({"spark_master": "spark://host:7077", "exchange": "reference"}, "reference"),
-        ({"exchange": "value"}, "value"),
-    ],
+    ("master", "local"), [("local", True), ("local[*]", True), ("local[2,4]", True), ("yarn", False)]
 )
-def test_buckets_travel_by_value_where_executors_may_see_other_disks(flags: dict[str, str], chosen: str) -> None:
-    assert exchange(load(flags).settings) == chosen
+def test_executors_of_a_local_master_are_here(master: str, local: bool) -> None:
+    assert is_local(master) is local
 
 
 def test_settings_of_spark_are_key_and_value() -> None:
@@ -57,7 +57,7 @@ def test_the_periodic_optimizer_goes_on_after_an_outage(tmp_path: Path, monkeypa
     def flaky(platform: Platform, wanted: Control) -> Future[list[Outcome]]:
         n = next(called)
         if n == 2:
-            raise Unavailable("the durable tier does not answer", reason="DURABLE_UNAVAILABLE")
+            raise Unavailable("the store does not answer", reason="STORE_UNAVAILABLE")
         done = control(platform, wanted)
         if n == 4:
             done.add_done_callback(lambda _: enough.set())

@@ -3,8 +3,8 @@
 With a second argument, an archive made by `ajoin pack`: a shorter life on executors that have nothing but the archive.
 
 A process of its own, because a process can have only one Spark context and the tests' own is a local one. Tasks use
-the by-value exchange; every worker has directories of its own under FOLDER. The last line printed is a JSON report;
-`expected` says what the queries must have got, computed from the tuples by nested loops.
+a store that they cannot map; every worker has directories of its own under FOLDER. The last line printed is a JSON
+report; `expected` says what the queries must have got, computed from the tuples by nested loops.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from runtime import plugins
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.pack import FOLDER
 from runtime.spark.standalone import Daemon, Standalone
@@ -134,8 +135,14 @@ class Story:
         self.epoch(2)
         self.until_tasks_run_on(third)
         self.epoch(2)
-        self.rig.reopen(kill=False)  # a new engine on the same files: open buckets travel again
+        self.rig.reopen(kill=False)  # a new engine on the same store
         self.epoch(2)
+
+
+def store_in(folder: Path) -> str:
+    """Not mapped but fetched, as if workers were on other machines."""
+    plugins.load(("tests.tools.opaque_store",))
+    return f"opaque://{folder.resolve()}/store"
 
 
 def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
@@ -143,7 +150,7 @@ def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, s
     with Standalone(folder, workers=1) as cluster:
         executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
         try:
-            rig = Rig(folder / "state", executor, exchange="value", partitions=4)
+            rig = Rig(folder / "state", executor, store=store_in(folder), partitions=4)
             rig.stream("A", k="BIGINT", x="BIGINT")
             rig.stream("B", k="BIGINT", y="BIGINT")
             rig.stream("C", y="BIGINT", z="BIGINT")

@@ -1,12 +1,11 @@
 """The fault campaign: a seed is a random life of the platform together with everything that goes wrong in it.
 
 What a seed decides (`draw`): the life (tests/lives, with more changes of plan than usual), how many partitions there
-are, whether tasks run twice and in any order, whether buckets travel by reference or by value, how long results are
-kept, how often there is a snapshot, whether there is a durable tier and the local directory is lost with every process,
-whether bucket files are damaged; and where each process dies (`doomed`): at named crash points which an undisturbed
-rehearsal of the same life came along, also while recovering from the death before. What must come out does not
-depend on any of it: the rows of the oracle, each exactly once, read by subscribers whose cursors go on across all
-restarts, and copied to a sink.
+are, whether tasks run twice and in any order, how long results are kept, how often there is a snapshot, whether there
+is a store, of which kind, and the local directory is lost with every process, whether bucket files are damaged; and
+where each process dies (`doomed`): at named crash points which an undisturbed rehearsal of the same life came along,
+also while recovering from the death before. What must come out does not depend on any of it: the rows of the oracle,
+each exactly once, read by subscribers whose cursors go on across all restarts, and copied to a sink.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from runtime.crashpoints import POINTS
 from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.execution.sharing import SharingName
 from runtime.operators.join import JoinReport
@@ -36,7 +34,7 @@ from runtime.operators.source import SourceReport
 from tests.faults.story import scenario
 from tests.faults.survivor import Death, Survivor
 from tests.lives import PROFILES, make_life
-from tests.lives.engine import MEMORY, Durable, validated
+from tests.lives.engine import MEMORY, Stored, validated
 from tests.lives.executors import Rotting, Stubborn
 from tests.oracle import run_oracle
 
@@ -54,11 +52,10 @@ class Fate:
     partitions: int
     stubborn: bool
     sharing: SharingName
-    exchange: ExchangeKind
     snapshot_every: int
     retention_epochs: int
     sink: bool
-    durable: Durable | None
+    stored: Stored | None
     rotting: bool
     paced: int | None
     """Rows a query may make in an epoch."""
@@ -66,11 +63,12 @@ class Fate:
 
     def __str__(self) -> str:
         died = ", ".join(f"{name}:{count}" for name, count in self.deaths) or "no point"
-        how = [f"{self.partitions} partitions", f"by {self.exchange}"]
+        how = [f"{self.partitions} partitions"]
         how += ["tasks repeat"] if self.stubborn else []
-        if self.durable is not None:
-            kept = "local directory lost" if self.durable.lost else "local directory kept"
-            how += [f"durable tier, {kept}, fast tier {self.durable.fast_bytes}"]
+        if self.stored is not None:
+            kept = "local directory lost" if self.stored.lost else "local directory kept"
+            kind = "failing store" if self.stored.fails else "store of objects" if self.stored.objects else "path"
+            how += [f"{kind}, {kept}, cache {self.stored.cache_bytes}"]
         how += ["bucket files rot"] if self.rotting else []
         how += [f"{self.paced} rows an epoch"] if self.paced is not None else []
         how += [f"sharing {self.sharing}"] if self.sharing != "cost" else []
@@ -94,11 +92,10 @@ def draw(seed: int) -> tuple[Fate, list[Line]]:
         rng.choice((1, 2, 3, 5)),
         rng.random() < 0.3,
         rng.choices(("cost", "off", "astream"), (8, 1, 1))[0],
-        rng.choices(("reference", "value"), (3, 1))[0],
         rng.choice((3, 7, 20, 500)),
         rng.choice((1, 2, 10_000)),
         rng.random() < 0.6,
-        Durable(rng.random() < 0.6, rng.choice((None, None, 20_000))) if rng.random() < 0.3 else None,
+        _stored(rng) if rng.random() < 0.5 else None,
         rotting := rng.random() < 0.2,
         None if rotting else Random(f"pace-{seed}").choice((None, None, 60, 300)),
     )
@@ -106,6 +103,12 @@ def draw(seed: int) -> tuple[Fate, list[Line]]:
         PROFILES[profile], forced=0.5, scaled=0.4, optimized=0.3, restarted=0.15, watermarked=0.2, deleted=0.4
     )
     return fate, make_life(rng, eventful)
+
+
+def _stored(rng: Random) -> Stored:
+    kind = rng.choice(("path", "objects", "objects", "failing"))
+    lost, cache = rng.random() < 0.6, rng.choice((0, 0, 20_000))
+    return Stored(objects=kind != "path", lost=lost, cache_bytes=cache, fails=kind == "failing")
 
 
 def doomed(fate: Fate, hits: Counter[str]) -> Fate:
@@ -132,7 +135,6 @@ def live(fate: Fate, life: Sequence[Line]) -> Outcome:
     config = EngineConfig(
         partitions=fate.partitions,
         sharing=fate.sharing,
-        exchange=fate.exchange,
         snapshot_every=fate.snapshot_every,
         retention_epochs=fate.retention_epochs,
         delivery=InStep,
@@ -141,12 +143,14 @@ def live(fate: Fate, life: Sequence[Line]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="ajoin-fault-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         state = Path(folder) / "state"
         if fate.rotting:
-            executor = Rotting(executor, state / "buckets", fate.seed)
-        if fate.durable is not None:
-            config = replace(config, durable=str(Path(folder) / "durable"), fast_bytes=fate.durable.fast_bytes)
+            place = state if fate.stored is None else Path(folder) / "store"
+            executor = Rotting(executor, place / "buckets", fate.seed)
+        if fate.stored is not None:
+            uri = fate.stored.uri(Path(folder) / "store")
+            config = replace(config, store=uri, cache_bytes=fate.stored.cache_bytes)
 
         def opener() -> Engine:
-            if fate.durable is not None and fate.durable.lost:
+            if fate.stored is not None and fate.stored.lost:
                 shutil.rmtree(state, ignore_errors=True)
             return validated(Engine.open(state, executor, config, lambda: 0))
 

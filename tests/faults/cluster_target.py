@@ -17,7 +17,7 @@ from typing import Any
 from experiments.processes import tree
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Daemon, Standalone
-from tests.cluster.story import CHAIN, HERE, PAIR, tuples
+from tests.cluster.story import CHAIN, HERE, PAIR, store_in, tuples
 from tests.cluster.tasks import ready_to_die
 from tests.faults.processes import command_line
 from tests.runtime.rig import Rig
@@ -58,7 +58,7 @@ def main() -> None:
         options = {"spark.executor.memory": "512m"} | HERE | cluster.options
         executor = Doomed.start(cluster.url, local_dir=run / "driver", options=options)
         try:
-            rig = Rig(folder / "state", executor, exchange="value", partitions=4)
+            rig = Rig(folder / "state", executor, store=store_in(folder), partitions=4)
             print(f"epoch {rig.engine.epoch}", flush=True)
             for stream, columns in COLUMNS.items():
                 if stream not in rig.engine.schemas():

@@ -22,6 +22,7 @@ from runtime.delivery.schedule import InStep
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
+from runtime.plugins import load
 from tests.faults.survivor import Death, Survivor
 from tests.lives import describe
 from tests.oracle import Expected, run_oracle
@@ -98,12 +99,14 @@ PASSING = {"stream": "X", "schema": {"n": "INT", "ts": "TIMESTAMP"}, "time": "ts
 
 
 def tell(
-    folder: Path, deaths: Iterable[Death] = (), *, durable: bool = False, **config: Any
+    folder: Path, deaths: Iterable[Death] = (), *, store: str | None = None, **config: Any
 ) -> tuple[Survivor, list[str]]:
-    """The story, and what differs from the oracle in the end. `durable`: there is a durable tier, and with every death
-    the local directory is lost."""
+    """The story, and what differs from the oracle in the end. `store`: a kind of store (path or opaque); with every
+    death the local directory is lost."""
     state = folder / "state"
-    config |= {"durable": str(folder / "durable")} if durable else {}
+    if store is not None:
+        load(("tests.tools.opaque_store",))
+        config["store"] = f"{'opaque://' if store == 'opaque' else ''}{folder / 'store'}"
     settings = EngineConfig(
         **{
             "partitions": 2,
@@ -119,7 +122,7 @@ def tell(
         lambda: Engine.open(state, executor, settings, lambda: 0),
         deaths,
         folder / "sink",
-        (lambda: shutil.rmtree(state)) if durable else lambda: None,
+        (lambda: shutil.rmtree(state)) if store else lambda: None,
     )
     (declare,) = scenario([PASSING]).steps
     batch = scenario([PASSING, {"event": "X", "row": {"n": 1, "ts": 5}}, {"epoch": True}]).steps[1:]

@@ -13,7 +13,8 @@ from runtime.crashpoints import POINTS
 from tests.faults.story import expected, tell
 
 ROOT = Path(__file__).parents[2]
-ONE_TIER = [name for name in POINTS if not name.startswith("tier.")]
+LOCAL = [name for name in POINTS if not name.startswith("store.")]
+ONLY_LOCAL = {"log.append.torn", "snapshot.written", "snapshot.renamed"}
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +26,15 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def in_two_tiers(tmp_path_factory):
-    survivor, wrong = tell(tmp_path_factory.mktemp("tiers"), durable=True)
+def stored(tmp_path_factory):
+    survivor, wrong = tell(tmp_path_factory.mktemp("stored"), store="opaque")
     assert wrong == []
     return survivor
 
 
-def test_the_story_comes_along_every_point(undisturbed, in_two_tiers):
-    assert set(undisturbed.hits) == set(ONE_TIER)
-    assert set(in_two_tiers.hits) == set(POINTS)
+def test_the_story_comes_along_every_point(undisturbed, stored):
+    assert set(undisturbed.hits) == set(LOCAL)
+    assert set(stored.hits) == set(POINTS) - ONLY_LOCAL
 
 
 def test_the_story_has_rows_late_tuples_and_counts(undisturbed):
@@ -42,7 +43,7 @@ def test_the_story_has_rows_late_tuples_and_counts(undisturbed):
     assert undisturbed.refused
 
 
-@pytest.mark.parametrize("name", ONE_TIER)
+@pytest.mark.parametrize("name", LOCAL)
 def test_a_crash_at_any_point_loses_and_repeats_nothing(tmp_path, undisturbed, name):
     last = undisturbed.hits[name]
     for count in sorted({1, last}):
@@ -52,11 +53,13 @@ def test_a_crash_at_any_point_loses_and_repeats_nothing(tmp_path, undisturbed, n
             assert survivor.died == [name]
 
 
-@pytest.mark.parametrize("name", [n for n in POINTS if n.startswith("tier.")] + ["epoch.committed", "log.append.torn"])
-def test_a_crash_at_any_point_may_take_the_local_directory_with_it(tmp_path, in_two_tiers, name):
-    last = in_two_tiers.hits[name]
+@pytest.mark.parametrize(
+    "name", [*(n for n in POINTS if n.startswith("store.")), "epoch.committed", "bucket.renamed", "segment.written"]
+)
+def test_a_crash_at_any_point_may_take_the_local_directory_with_it(tmp_path, stored, name):
+    last = stored.hits[name]
     for count in sorted({1, last}):
-        survivor, wrong = tell(tmp_path / str(count), [(name, count)], durable=True)
+        survivor, wrong = tell(tmp_path / str(count), [(name, count)], store="opaque")
         assert wrong == [], f"died at {name}, hit {count} of {last}"
         assert survivor.died == [name]
 
@@ -71,9 +74,9 @@ def test_a_crash_while_recovering_from_a_crash(tmp_path, first, name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", POINTS)
-@pytest.mark.parametrize("how", [{}, {"exchange": "value"}, {"durable": True}], ids=["reference", "value", "durable"])
-def test_a_crash_at_every_hit_of_every_point(tmp_path, undisturbed, in_two_tiers, name, how):
-    rehearsal = in_two_tiers if "durable" in how else undisturbed
+@pytest.mark.parametrize("how", [{}, {"store": "path"}, {"store": "opaque"}], ids=["directory", "path", "objects"])
+def test_a_crash_at_every_hit_of_every_point(tmp_path, undisturbed, stored, name, how):
+    rehearsal = stored if "store" in how else undisturbed
     for count in range(1, rehearsal.hits[name] + 1):
         _, wrong = tell(tmp_path / str(count), [(name, count)], **how)
         assert wrong == [], f"died at {name}, hit {count}"

@@ -102,7 +102,7 @@ def test_requests_that_came_while_no_platform_ran_are_carried_out(broker, topic,
         assert answer["query"]["id"] == "early"
 
 
-@pytest.mark.parametrize("failure", [Unavailable("the durable tier does not answer"), ValueError("a bug")])
+@pytest.mark.parametrize("failure", [Unavailable("the store does not answer"), ValueError("a bug")])
 def test_a_request_that_meets_an_outage_is_carried_out_later(broker, topic, tmp_path, monkeypatch, failure):
     t = topic("control")
     create, failures = Platform.create_queries, iter([failure])

@@ -20,30 +20,44 @@ from runtime.control.events import Event
 from runtime.control.invariants import validate_state
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
-from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.execution.sharing import SharingName
+from runtime.plugins import load
 from tests.lives.executors import Rotting
 from tests.lives.runner import describe
 from tests.oracle.compare import check, check_report, rows_by_query
 from tests.oracle.oracle import run_oracle
+from tests.tools.store_double import Double
 
 MEMORY = Path("/dev/shm")
 COUNT = re.compile(r"SELECT [^F]*COUNT\(\*\).*?(?= FROM )")
 
 
 @dataclass(frozen=True, slots=True)
-class Durable:
-    """With a durable tier and a kill around every epoch. `lost`: every restart finds the local directory gone;
-    `fast_bytes` bounds it."""
+class Stored:
+    """With a store: a path, or `objects`: one that cannot be mapped, in memory if it `fails` or lags. `killed`: around
+    every epoch; `lost`: every restart finds the local directory gone. `cache_bytes` bounds its cache."""
 
+    objects: bool = False
+    killed: bool = False
     lost: bool = True
-    fast_bytes: int | None = None
+    cache_bytes: int = 0
+    fails: bool = False
 
     def disturbed(self, scenario: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The same life with kills before and after each epoch; line numbers change, the rows must not."""
+        if not self.killed:
+            return list(scenario)
         kill = {"restart": "kill"}
         return [step for line in scenario for step in ([kill, line, kill] if "epoch" in line else [line])]
+
+    def uri(self, folder: Path) -> str:
+        if self.fails:
+            return Double(1, failing=0.02, lagging=3).open()
+        if self.objects:
+            load(("tests.tools.opaque_store",))
+            return f"opaque://{folder}"
+        return str(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +118,7 @@ def play(
     executor: Executor | None = None,
     partitions: int = 2,
     sharing: SharingName = "cost",
-    exchange: ExchangeKind = "reference",
-    durable: Durable | None = None,
+    stored: Stored | None = None,
     rotting: int | None = None,
     paced: Paced | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
@@ -117,13 +130,14 @@ def play(
         steps = read(base / "life.jsonl")
         tasks = executor or LocalExecutor()
         if rotting is not None:
-            tasks = Rotting(tasks, base / "state" / "buckets", rotting)
+            tasks = Rotting(tasks, base / ("state" if stored is None else "store") / "buckets", rotting)
+        store = None if stored is None else stored.uri(base / "store")
 
         def opener() -> Engine:
-            config = EngineConfig(partitions=partitions, sharing=sharing, exchange=exchange)
-            if durable is not None:
-                config = replace(config, durable=str(base / "durable"), fast_bytes=durable.fast_bytes)
-                if durable.lost:
+            config = EngineConfig(partitions=partitions, sharing=sharing, store=store)
+            if stored is not None:
+                config = replace(config, cache_bytes=stored.cache_bytes)
+                if stored.lost:
                     shutil.rmtree(base / "state", ignore_errors=True)
             if paced is not None:
                 config = replace(config, pacing=Pacing(paced.rows, max_behind=1 << 30))
@@ -142,15 +156,14 @@ def differences(
     executor: Executor | None = None,
     partitions: int = 2,
     sharing: SharingName = "cost",
-    exchange: ExchangeKind = "reference",
-    durable: Durable | None = None,
+    stored: Stored | None = None,
     rotting: int | None = None,
     paced: Paced | None = None,
 ) -> list[str]:
     """Everything in which the engine and the oracle disagree about this life; empty when they agree."""
-    scenario = scenario if durable is None else durable.disturbed(scenario)
+    scenario = scenario if stored is None else stored.disturbed(scenario)
     scenario = scenario if paced is None else paced.comparable(scenario)
-    results, queries, report = play(scenario, executor, partitions, sharing, exchange, durable, rotting, paced)
+    results, queries, report = play(scenario, executor, partitions, sharing, stored, rotting, paced)
     expected = run_oracle(scenario)
     found = check(expected, rows_by_query(results), queries) + check_report(expected, report)
     lines = {line for line, _ in expected.errors}

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from runtime.execution.executor import Broadcast, Executor, LocalExecutor
+from runtime.execution.executor import Executor, LocalExecutor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -53,6 +53,10 @@ class Rotting:
     def cores(self) -> int:
         return self._executor.cores
 
+    @property
+    def here(self) -> bool:
+        return self._executor.here
+
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         self._wait -= 1
         epoch = name.partition(":")[0]
@@ -63,9 +67,6 @@ class Rotting:
             path = self._rng.choice(files)
             self.damaged.append(f"{name}: {path.name} {damage(path, self._rng)}")
         return self._executor.run(name, stage, shared, tasks)
-
-    def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
-        return self._executor.broadcast(pieces)
 
     def stop(self) -> None:
         self._executor.stop()
@@ -85,7 +86,7 @@ class Ravaging(Rotting):
 
 
 def _repairable(buckets: Path) -> list[Path]:
-    return [p for p in sorted(buckets.glob("[be]*.bucket")) if "-close-" not in p.name]
+    return [p for p in sorted(buckets.rglob("[be]*.bucket")) if "-close-" not in p.name]
 
 
 def damage(path: Path, rng: Random) -> str:

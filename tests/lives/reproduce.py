@@ -20,7 +20,7 @@ from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
 from tests.lives import PROFILES, describe, make_life, shrink
-from tests.lives.engine import Durable, Paced, differences
+from tests.lives.engine import Paced, Stored, differences
 from tests.lives.executors import Stubborn
 
 WEAK_MASK = np.uint64(0b111 << 61)
@@ -34,10 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stubborn", action="store_true", help="every task twice, in any order")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--sharing", choices=["cost", "off", "astream"], default="cost")
-    parser.add_argument("--exchange", choices=["reference", "value"], default="reference")
-    parser.add_argument("--durable", action="store_true", help="with a durable tier")
+    parser.add_argument("--store", choices=["path", "objects", "failing"], help="the state is in a store")
+    parser.add_argument("--killed", action="store_true", help="before and after every epoch")
     parser.add_argument("--kept", action="store_true", help="restarts find the local directory as it was")
-    parser.add_argument("--fast-bytes", type=int, help="bound of the local directory")
+    parser.add_argument("--cache-bytes", type=int, default=0, help="bound of the cache")
     parser.add_argument("--rotting", type=int, help="damage bucket files, with this seed")
     parser.add_argument("--paced", type=int, help="rows that a query may make in an epoch")
     parser.add_argument("--at-once", action="store_true", help="with --paced: postponed work is done before all else")
@@ -67,9 +67,12 @@ def _run(asked: argparse.Namespace, executor: Executor) -> int:
 
     def wrong(life: list[dict[str, Any]]) -> list[str]:
         try:
-            durable = Durable(not asked.kept, asked.fast_bytes) if asked.durable else None
+            stored = None
+            if asked.store:
+                kind = asked.store
+                stored = Stored(kind != "path", asked.killed, not asked.kept, asked.cache_bytes, kind == "failing")
             paced = Paced(asked.paced, asked.at_once) if asked.paced is not None else None
-            how = (asked.partitions, asked.sharing, asked.exchange, durable, asked.rotting, paced)
+            how = (asked.partitions, asked.sharing, stored, asked.rotting, paced)
             return differences(life, executor, *how)
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]

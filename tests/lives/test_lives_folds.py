@@ -16,11 +16,11 @@ from runtime.engine import close_stage
 from runtime.kernels import grouping, hashing
 from runtime.operators import alike, by_query
 from tests.lives import lives, make_life, with_extra_query
-from tests.lives.engine import Durable, differences
+from tests.lives.engine import Stored, differences
 from tests.lives.executors import Stubborn
 from tests.lives.reproduce import WEAK_MASK
-from tests.lives.test_lives_durable import WAYS
 from tests.lives.test_lives_local import PARTITIONS, chunks, live_all
+from tests.lives.test_lives_stored import WAYS
 from tests.lives.test_revisions import always_late
 from tests.lives.told import live
 
@@ -72,13 +72,15 @@ def test_the_number_of_partitions_changes_no_row(partitions):
         live("folding", seed, partitions=partitions)
 
 
-@pytest.mark.parametrize("exchange", ["reference", "value"])
-def test_tasks_may_run_twice_in_any_order_and_share_no_files(exchange):
+@pytest.mark.parametrize("stored", [None, Stored(objects=True)])
+def test_tasks_may_run_twice_in_any_order(stored):
     for seed in range(340_000, 340_020):
-        live("folding", seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", exchange=exchange)
+        live("folding", seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", stored=stored)
 
 
-@pytest.mark.parametrize("how", [{}, {"sharing": "off"}, {"exchange": "value"}, {"durable": Durable(lost=False)}])
+@pytest.mark.parametrize(
+    "how", [{}, {"sharing": "off"}, {"stored": Stored(objects=True)}, {"stored": Stored(killed=True, lost=False)}]
+)
 def test_damaged_files_change_no_row(how):
     live_all("folding", range(350_000, 350_010), rotting=0, **how)
 
@@ -86,7 +88,7 @@ def test_damaged_files_change_no_row(how):
 @pytest.mark.parametrize("seeds", [range(a, a + 8) for a in (360_000, 360_008)])
 def test_killed_around_every_epoch_in_two_tiers(seeds):
     for seed in seeds:
-        live("folding", seed, partitions=PARTITIONS[seed % 3], durable=WAYS[seed % 4])
+        live("folding", seed, partitions=PARTITIONS[seed % 3], stored=WAYS[seed % 4])
 
 
 @pytest.mark.parametrize("carry_from", [1, 2, 3])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from runtime.kernels import hashing
 from tests.lives import PROFILES, lives, make_life, with_extra_query
-from tests.lives.engine import Durable, differences, play
+from tests.lives.engine import Stored, differences, play
 from tests.lives.executors import Stubborn
 from tests.lives.reproduce import WEAK_MASK
 from tests.lives.told import live
@@ -96,17 +96,17 @@ def test_tasks_may_run_twice_and_in_any_order(profile, seeds):
 @pytest.mark.parametrize(("profile", "seeds"), [*chunks("tiny", 52_000, 60, 30), *chunks("deep", 62_000, 30, 30)])
 def test_tasks_may_share_no_files(profile, seeds):
     for seed in seeds:
-        live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", exchange="value")
+        live(profile, seed, Stubborn(seed), PARTITIONS[seed % 3], flags="--stubborn", stored=Stored(objects=True))
 
 
 ROTTING = [
     pytest.param("tiny", (19, 250), {}, id="damage-during-a-repair"),
     pytest.param("medium", (22,), {}, id="damage-of-two-epochs"),
-    pytest.param("tiny", (3051, 3067), {"durable": Durable(lost=False)}, id="damage-before-the-upload"),
+    pytest.param("tiny", (3051, 3067), {"stored": Stored(killed=True, lost=False)}, id="killed-around-epochs"),
     pytest.param("tiny", range(53_000, 53_025), {}, id="tiny"),
     pytest.param("deep", range(63_000, 63_006), {}, id="deep"),
     pytest.param("tiny", range(53_100, 53_108), {"sharing": "off"}, id="tiny-off"),
-    pytest.param("tiny", range(53_200, 53_208), {"exchange": "value"}, id="tiny-value"),
+    pytest.param("tiny", range(53_200, 53_208), {"stored": Stored(objects=True)}, id="tiny-objects"),
     pytest.param("tiny", range(153_000, 155_000), {}, id="tiny-long", marks=pytest.mark.long),
     pytest.param("deep", range(163_000, 163_200), {}, id="deep-long", marks=pytest.mark.long),
     pytest.param("medium", range(173_000, 173_050), {}, id="medium-long", marks=pytest.mark.long),

@@ -13,6 +13,7 @@ from optimizer.model import combining
 from runtime.engine import due
 from runtime.execution import blocks
 from runtime.operators import close, close_time
+from tests.lives.engine import Stored
 from tests.lives.test_lives_local import chunks, live_all
 
 
@@ -48,7 +49,7 @@ def test_engine_and_oracle_agree(profile, seeds, short_is_long):
     assert min(short_is_long.values()) > 3
 
 
-@pytest.mark.parametrize("how", [{"sharing": "off"}, {"exchange": "value"}])
+@pytest.mark.parametrize("how", [{"sharing": "off"}, {"stored": Stored(objects=True)}])
 def test_other_ways_to_run(how, short_is_long):
     live_all("aligned", range(308_000, 308_015), **how)
     assert min(short_is_long.values()) > 0

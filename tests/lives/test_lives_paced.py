@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lives.engine import Durable, Paced
+from tests.lives.engine import Paced, Stored
 from tests.lives.executors import Stubborn
 from tests.lives.told import live
 
@@ -39,13 +39,19 @@ def test_with_tasks_that_run_twice_and_in_any_order(seed):
 
 
 @pytest.mark.parametrize("seed", range(76_000, 76_012))
-def test_by_value_and_without_sharing(seed):
-    live("tiny", seed, exchange="value" if seed % 2 else "reference", sharing=("off", "astream")[seed % 2], **how(seed))
+def test_with_a_store_and_without_sharing(seed):
+    live(
+        "tiny",
+        seed,
+        stored=Stored(objects=True) if seed % 2 else None,
+        sharing=("off", "astream")[seed % 2],
+        **how(seed),
+    )
 
 
 @pytest.mark.parametrize("seed", range(77_000, 77_012))
 def test_with_kills_around_every_epoch_and_a_lost_disk(seed):
-    live("tiny", seed, durable=Durable(lost=bool(seed % 2)), **how(seed))
+    live("tiny", seed, stored=Stored(killed=True, lost=bool(seed % 2)), **how(seed))
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lives.engine import Paced
+from tests.lives.engine import Paced, Stored
 from tests.lives.told import live
 
 pytestmark = pytest.mark.spark
@@ -23,7 +23,7 @@ def test_engine_on_spark_and_oracle_agree(profile, seed, spark):
     live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark")
 
 
-BY_VALUE = (
+STORED = (
     ("tiny", 760),
     ("tiny", 761),
     ("tiny", 762),
@@ -34,9 +34,9 @@ BY_VALUE = (
 )
 
 
-@pytest.mark.parametrize(("profile", "seed"), BY_VALUE)
-def test_engine_on_spark_by_value_and_oracle_agree(profile, seed, spark):
-    live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark", exchange="value")
+@pytest.mark.parametrize(("profile", "seed"), STORED)
+def test_engine_on_spark_with_a_store_and_oracle_agree(profile, seed, spark):
+    live(profile, seed, spark, partitions=2 + seed % 2, flags="--spark", stored=Stored(objects=True))
 
 
 @pytest.mark.long
@@ -48,4 +48,4 @@ def test_engine_on_spark_and_oracle_agree_for_longer(profile, seed, spark):
 
 @pytest.mark.parametrize(("profile", "seed"), [("tiny", 790), ("tiny", 791), ("deep", 792), ("medium", 793)])
 def test_engine_on_spark_and_oracle_agree_when_work_is_postponed(profile, seed, spark):
-    live(profile, seed, spark, flags="--spark", paced=Paced(400), exchange="value" if seed % 2 else "reference")
+    live(profile, seed, spark, flags="--spark", paced=Paced(400), stored=Stored(objects=True) if seed % 2 else None)

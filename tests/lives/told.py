@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor
 from runtime.execution.sharing import SharingName
-from tests.lives.engine import Durable, Paced, differences
+from tests.lives.engine import Paced, Stored, differences
 from tests.lives.life import make_life
 from tests.lives.runner import describe
 
@@ -27,23 +26,23 @@ def live(
     partitions: int = 2,
     sharing: SharingName = "cost",
     flags: str = "",
-    exchange: ExchangeKind = "reference",
-    durable: Durable | None = None,
+    stored: Stored | None = None,
     rotting: int | None = None,
     paced: Paced | None = None,
 ) -> None:
     """Play one life and fail with everything needed when engine and oracle disagree, or the engine breaks."""
     life = make_life(Random(seed), profile)
-    options = f"--partitions {partitions} --sharing {sharing} --exchange {exchange} {flags}".rstrip()
-    if durable is not None:
-        options += " --durable" + ("" if durable.lost else " --kept")
-        options += "" if durable.fast_bytes is None else f" --fast-bytes {durable.fast_bytes}"
+    options = f"--partitions {partitions} --sharing {sharing} {flags}".rstrip()
+    if stored is not None:
+        kind = "failing" if stored.fails else "objects" if stored.objects else "path"
+        options += f" --store {kind}" + (" --killed" if stored.killed else "") + ("" if stored.lost else " --kept")
+        options += f" --cache-bytes {stored.cache_bytes}" if stored.cache_bytes else ""
     options += "" if rotting is None else f" --rotting {rotting}"
     if paced is not None:
         options += f" --paced {paced.rows}" + (" --at-once" if paced.at_once else "")
     command = f"python -m tests.lives.reproduce {profile} {seed} {options}"
     try:
-        found = differences(life, executor, partitions, sharing, exchange, durable, rotting, paced)
+        found = differences(life, executor, partitions, sharing, stored, rotting, paced)
     except Exception as error:
         error.add_note(_where(profile, seed, life, command))
         raise

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from optimizer.model.plan import id_of
-from runtime.execution.executor import Broadcast, Executor
+from runtime.execution.executor import Executor
 from runtime.operators.join import JoinShared
 from runtime.operators.source import SourceTask
 
@@ -74,12 +74,13 @@ class Sabotaged:
     def cores(self) -> int:
         return self._executor.cores
 
+    @property
+    def here(self) -> bool:
+        return self._executor.here
+
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         results: list[R] = self._executor.run(name, sabotaged, (stage, shared), tasks)
         return results
-
-    def broadcast(self, pieces: Sequence[bytes]) -> Broadcast:
-        return self._executor.broadcast(pieces)
 
     def stop(self) -> None:
         self._executor.stop()

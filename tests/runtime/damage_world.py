@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from runtime.log.log import Log
+from runtime.store.log import read
 from tests.runtime.rig import Rig
 
 HOP = "WINDOW HOPPING (SIZE 3 SECONDS, ADVANCE BY 1 SECOND)"
@@ -24,8 +26,16 @@ def kinds(state):
 
 def repairs(engine):
     """How often the log says that buckets were repaired."""
-    _, records = Log(engine.directory / "log").read()
+    _, records = records_of(engine)
     return sum(r["$"] == "BucketsRepaired" for r in records)
+
+
+def records_of(engine):
+    """Snapshot and records, wherever the log is."""
+    if engine.config.store is None:
+        return Log(engine.directory / "log").read()
+    claim = engine.parts.store.claim
+    return read(replace(claim, truth=claim.term, objects=claim.store.list()), map).contents
 
 
 def joining(path, executor=None, **config):
@@ -56,4 +66,4 @@ def finish(rig, first=2, last=5):
 
 def remove(rig, names):
     for name in names:
-        (rig.directory / "buckets" / name).unlink()
+        (rig.folder("buckets") / name).unlink()

@@ -109,7 +109,12 @@ class Rig:
     # -- what is inside -----------------------------------------------------------------------------------
 
     def files(self, folder: str) -> list[Path]:
-        return sorted(p for p in (self.directory / folder).iterdir() if p.is_file())
+        return sorted(p for p in self.folder(folder).rglob("*") if p.is_file())
+
+    def folder(self, name: str) -> Path:
+        """Where buckets or results lie: in the state directory, or in a store that is a path."""
+        uri = self.engine.config.store
+        return (self.directory if uri is None else Path(uri.partition("://")[2] or uri)) / name
 
     def sources(self, stream: str) -> list[SourceRef]:
         return [s for s in self.engine.state.sources.values() if s.stream == stream]

@@ -18,6 +18,7 @@ from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
 from optimizer.model.types import ColumnType as T
 from runtime.buckets import file as bucket_file
+from runtime.buckets.checked import CHUNK
 from runtime.buckets.file import MAGIC
 from runtime.buckets.store import BucketStore
 from runtime.buckets.views import View, get_column, put_column, put_view
@@ -98,7 +99,7 @@ def sample(path):
     length = int.from_bytes(raw[8:16], "little")
     parts = {"magic": (0, 8), "length": (8, 16), "checksum": (16, 24), "header": (24, 24 + length)}
     base = -(-(24 + length) // 64) * 64
-    for name, dtype, shape, offset, _ in json.loads(raw[24 : 24 + length])["arrays"]:
+    for name, dtype, shape, offset in json.loads(raw[24 : 24 + length])["arrays"]:
         start = base + offset
         parts[name] = (start, start + int(np.prod(shape)) * np.dtype(dtype).itemsize)
     return raw, parts
@@ -126,11 +127,11 @@ def test_one_wrong_bit_anywhere_is_found(tmp_path, part):
         assert_damaged(path, wrong)
 
 
-def test_wrong_padding_is_nobodys_business(tmp_path):
+def test_wrong_padding_of_the_header_is_nobodys_business(tmp_path):
     path = tmp_path / "b7.bucket"
     raw, parts = sample(path)
-    inside = {at for start, end in parts.values() for at in range(start, end)}
-    wrong = bytes(byte if at in inside else 255 for at, byte in enumerate(raw))
+    padding = range(parts["header"][1], parts["a"][0])
+    wrong = bytes(255 if at in padding else byte for at, byte in enumerate(raw))
     assert wrong != raw
     path.write_bytes(wrong)
     bucket_file.verify(path, "p")
@@ -156,16 +157,16 @@ def test_random_bytes_are_no_bucket(tmp_path):
 
 
 def test_arrays_are_checked_when_they_are_looked_at_and_only_then(tmp_path):
-    path = tmp_path / "b7.bucket"
-    raw, parts = sample(path)
-    wrong = bytearray(raw)
-    wrong[parts["sets"][0]] ^= 1
+    path, rows = tmp_path / "b7.bucket", CHUNK // 4
+    bucket_file.write(path, "p", {}, {"a": np.arange(rows), "sets": np.ones((rows, 1))})
+    wrong = bytearray(path.read_bytes())
+    wrong[-1] ^= 1
     path.write_bytes(wrong)
     found = bucket_file.read(path, "p")
-    assert found.nbytes == 100 * 8 + 1 + 40 * 2 * 8 and "sets" in found.arrays, "neither needs the data"
+    assert found.nbytes == 2 * rows * 8 and "sets" in found.arrays, "neither needs the data"
     assert found.arrays["a"] is found.arrays["a"], "checked once"
     for _ in range(2):
-        with pytest.raises(InternalError, match="array 'sets'"):
+        with pytest.raises(InternalError, match="the checksum of bytes"):
             found.arrays["sets"]
     with pytest.raises(KeyError):
         found.arrays["other"]
@@ -237,9 +238,9 @@ def test_the_header_is_readable_without_this_program(tmp_path):
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:16], "little")
     header = json.loads(raw[24 : 24 + length])
-    checksum = xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))
-    arrays = [["a", "<i8", [2], 0, checksum]]
-    assert header == {"name": "b1.bucket", "platform": "p", "meta": {"stream": "V"}, "arrays": arrays}
+    sums = [xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))]
+    about = {"name": "b1.bucket", "platform": "p", "meta": {"stream": "V"}}
+    assert header == about | {"arrays": [["a", "<i8", [2], 0]], "bytes": 16, "sums": sums}
     assert int.from_bytes(raw[16:24], "little") == xxhash.xxh3_64_intdigest(raw[8:16] + raw[24 : 24 + length])
 
 

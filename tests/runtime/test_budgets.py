@@ -272,9 +272,10 @@ def test_whatever_happens_paused_rows_come(tmp_path: Path, seed: int) -> None:
         assert not state.pins and not state.postponed and watermarks(engine)[0] == watermarks(engine)[1]
 
 
-@pytest.mark.parametrize("exchange", ["reference", "value"])
-def test_budgets_hold_on_spark(tmp_path: Path, spark: Executor, exchange: str) -> None:
-    with opened(tmp_path, Budget(rows=90, bytes=3000, seconds=60), executor=spark, exchange=exchange) as engine:
+@pytest.mark.parametrize("store", [None, "store"])
+def test_budgets_hold_on_spark(tmp_path: Path, spark: Executor, store: str | None) -> None:
+    place = None if store is None else str(tmp_path / store)
+    with opened(tmp_path / "state", Budget(rows=90, bytes=3000, seconds=60), executor=spark, store=place) as engine:
         engine.create_query(SQL, id="sample", budget=Budget(rows=60, at_limit=AtLimit.SAMPLE))
         for number in range(2):
             epoch(engine, number)

@@ -10,9 +10,10 @@ import pytest
 
 from optimizer.errors import InternalError
 from runtime.buckets import file as bucket_file
+from runtime.plugins import load
 from runtime.state_tools.files import read_state
 from runtime.state_tools.verify import verify
-from runtime.state_tools.verify_tier import with_tier
+from runtime.state_tools.verify_store import verify as verify_store
 from tests.lives.executors import Stubborn
 from tests.runtime.damage_world import TWO, finish, joining, kinds, repairs
 from tests.runtime.rig import Rig
@@ -47,17 +48,16 @@ def misplace(rig, which, elsewhere):
     return list(pairs[which])
 
 
-@pytest.mark.parametrize("config", [{}, {"exchange": "value"}])
 @pytest.mark.parametrize("which", EXCHANGES)
-def test_a_bucket_file_in_the_wrong_place_is_noticed_and_made_again(tmp_path, which, config, undamaged, caplog):
-    rig = joining(tmp_path / "state", Stubborn(1), **config)
+def test_a_bucket_file_in_the_wrong_place_is_noticed_and_made_again(tmp_path, which, undamaged, caplog):
+    rig = joining(tmp_path / "state", Stubborn(1))
     wrong = misplace(rig, which, tmp_path / "elsewhere")
     problems = verify(rig.directory).problems
     assert sorted(p.file for p in problems) == sorted(f"buckets/{name}" for name in wrong)
     for p in problems:
         said = "of another platform" if which == "another directory" else "is another file of this platform"
         assert p.reason == "BUCKET_DAMAGED" and said in p.what
-    rig.reopen()  # by value, what was sent before is right
+    rig.reopen()
     with caplog.at_level(logging.WARNING):
         assert finish(rig) == undamaged
     assert repairs(rig.engine) == 1
@@ -66,26 +66,15 @@ def test_a_bucket_file_in_the_wrong_place_is_noticed_and_made_again(tmp_path, wh
     assert not verify(rig.directory).problems
 
 
-@pytest.mark.parametrize("which", ["same stream", "source with joined", "another directory"])
-def test_also_after_a_restart_and_with_a_durable_tier_that_has_the_right_copies(tmp_path, which, undamaged):
-    far = str(tmp_path / "far")
-    rig = joining(tmp_path / "state", durable=far)
-    wrong = misplace(rig, which, tmp_path / "elsewhere")
-    rig.reopen()
-    found = with_tier(verify(rig.directory, tiered=True), far).problems
-    assert sorted(p.file for p in found) == sorted(f"buckets/{name}" for name in wrong)
-    assert finish(rig) == undamaged
-    assert repairs(rig.engine) == 0, "fetched again"
-
-
-def test_objects_of_a_durable_tier_that_were_exchanged_are_told_and_not_used(tmp_path, undamaged):
-    far = tmp_path / "far"
-    rig = joining(tmp_path / "state", durable=str(far))
+@pytest.mark.parametrize("scheme", ["", "opaque://"])
+def test_objects_of_a_store_that_were_exchanged_are_told_and_not_used(tmp_path, undamaged, scheme):
+    load(("tests.tools.opaque_store",))
+    uri = f"{scheme}{tmp_path / 'far'}"
+    rig = joining(tmp_path / "state", store=uri)
     one, two = kinds(rig.engine.state)["base"][:2]
-    (path,), (other,) = far.glob(f"*/buckets/{one}"), far.glob(f"*/buckets/{two}")
-    exchange(path, other)
-    found = with_tier(verify(rig.directory, tiered=True), str(far)).problems
-    assert sorted(p.file.rpartition("/")[2] for p in found) == [one, two]
+    exchange(tmp_path / "far" / "buckets" / one, tmp_path / "far" / "buckets" / two)
+    found = verify_store(uri).problems
+    assert sorted(p.file for p in found) == [f"buckets/{one}", f"buckets/{two}"]
     rig.engine.abandon()
     shutil.rmtree(rig.directory)
     rig.engine = rig._open()
@@ -94,7 +83,7 @@ def test_objects_of_a_durable_tier_that_were_exchanged_are_told_and_not_used(tmp
 
 
 def test_the_platform_id_stays_and_goes_along(tmp_path):
-    """Through restarts, into a durable tier that is added later, and back when the directory is lost."""
+    """Through restarts, into a store that is added later, and back when the directory is lost."""
     rig = joining(tmp_path / "state")
     platform = rig.engine.state.platform
     assert len(platform) == 32
@@ -102,11 +91,11 @@ def test_the_platform_id_stays_and_goes_along(tmp_path):
     rig.reopen(kill=True)
     assert rig.engine.state.platform == read_state(rig.directory).state.platform == platform
     rig.engine.close()
-    far = Rig(tmp_path / "state", durable=str(tmp_path / "far"))
+    far = Rig(tmp_path / "state", store=str(tmp_path / "far"))
     assert far.engine.state.platform == platform
     far.engine.abandon()
     shutil.rmtree(tmp_path / "state")
-    again = Rig(tmp_path / "state", durable=str(tmp_path / "far"))
+    again = Rig(tmp_path / "state", store=str(tmp_path / "far"))
     assert again.engine.state.platform == platform and again.rows("two")
     assert Rig(tmp_path / "other").engine.state.platform != platform
 

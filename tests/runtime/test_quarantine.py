@@ -15,12 +15,12 @@ from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, NotF
 from optimizer.model.plan import id_of
 from runtime.api import QueryState, ResumeQuery, SuspendQuery
 from runtime.control.quarantine import find_culprits
-from runtime.durable.mark import mark
 from runtime.execution.executor import LocalExecutor
 from runtime.operators.join import JoinShared, run_join
 from runtime.spark.executor import SparkExecutor
 from runtime.state_tools.files import read_state
 from runtime.state_tools.suspend import REASON, suspend
+from runtime.store.mark import mark
 from tests.runtime.rig import Rig
 
 WINDOW = "WINDOW TUMBLING (SIZE 100 MS)"
@@ -251,11 +251,11 @@ def suspend_twice(directory: Path) -> None:
     suspend(directory, ["bad"], 7)
 
 
-def test_a_fast_tier_is_not_suspended_by_itself(killed):
+def test_a_state_in_a_store_is_not_suspended_from_outside(killed):
     mark(killed, "file:///somewhere")
     with pytest.raises(FailedPrecondition) as refused:
         suspend(killed, ["bad"], 7)
-    assert refused.value.reason == "STATE_TIERED" and "--suspend" in refused.value.hint
+    assert refused.value.reason == "STATE_IN_STORE" and "--store" in refused.value.hint
 
 
 def test_what_the_epoch_measured_belongs_to_the_plan_without_the_culprit(tmp_path):
@@ -351,7 +351,7 @@ def dying(shared: tuple[Any, Any], task: Any) -> Any:
 class DyingOnSpark:
     def __init__(self, executor: Any) -> None:
         self._executor = executor
-        self.broadcast, self.stop = executor.broadcast, executor.stop
+        self.here, self.stop = executor.here, executor.stop
 
     @property
     def cores(self) -> int:

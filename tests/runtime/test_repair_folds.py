@@ -11,7 +11,7 @@ from runtime.api import ForceGroups, QueryState
 from runtime.control.budgets import Pacing
 from runtime.execution.executor import LocalExecutor
 from tests.lives import make_life
-from tests.lives.engine import Durable, differences
+from tests.lives.engine import Stored, differences
 from tests.lives.executors import Ravaging
 from tests.runtime.damage_world import remove, repairs
 from tests.runtime.rig import Rig
@@ -69,10 +69,11 @@ def open_partials(rig, *, joins):
 
 
 @pytest.mark.parametrize("joins", [False, True])
-@pytest.mark.parametrize("config", [{}, {"sharing": "off"}, {"exchange": "value"}])
+@pytest.mark.parametrize("config", [{}, {"sharing": "off"}, {"store": "store"}])
 def test_lost_partials_are_folded_again(tmp_path, undamaged, joins, config):
     assert any(len(rows) for rows in undamaged.values())
-    rig = begun(tmp_path, **config)
+    config = {key: str(tmp_path / value) if key == "store" else value for key, value in config.items()}
+    rig = begun(tmp_path / "state", **config)
     lost = open_partials(rig, joins=joins)[::2]
     assert lost
     remove(rig, lost)
@@ -154,7 +155,9 @@ def test_rows_that_were_postponed_are_not_guessed(tmp_path):
     assert "postponed" in rig.engine.query("joined").suspended
 
 
-@pytest.mark.parametrize("how", [{}, {"sharing": "off"}, {"exchange": "value"}, {"durable": Durable(lost=False)}])
+@pytest.mark.parametrize(
+    "how", [{}, {"sharing": "off"}, {"stored": Stored(objects=True)}, {"stored": Stored(killed=True, lost=False)}]
+)
 def test_lives_that_lose_most_of_their_files_before_every_epoch(how, monkeypatch):
     monkeypatch.setattr("tests.lives.engine.Rotting", Ravaging)
     for seed in range(500_000, 500_006):

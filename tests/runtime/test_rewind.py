@@ -279,7 +279,7 @@ def test_others_do_not_notice_a_restart(tmp_path, kill):
 
 
 def test_both_survive_the_loss_of_the_machine(tmp_path):
-    rig = Rig(tmp_path / "state", durable=str(tmp_path / "durable"))
+    rig = Rig(tmp_path / "state", store=str(tmp_path / "store"))
     for name in "AB":
         rig.stream(name, k="BIGINT", n="INT")
     poisoned(rig, JOIN)

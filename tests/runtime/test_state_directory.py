@@ -9,14 +9,13 @@ import pytest
 from optimizer.errors import AJoinError
 from runtime.api import QueryState
 from runtime.connectors.base import ConnectorSpec
-from runtime.durable.contents import read_tier
-from runtime.durable.mark import tier_of
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import pushed_batches, read_state
 from runtime.state_tools.gc import collect
 from runtime.state_tools.report import inspect
 from runtime.state_tools.verify import verify
-from runtime.state_tools.verify_tier import with_tier
+from runtime.state_tools.verify_store import verify as verify_store
+from runtime.store.contents import read_store
 from tests.runtime.rig import Rig
 
 JOIN = "SELECT A.k, B.x FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 10 SECONDS)"
@@ -235,13 +234,13 @@ def test_what_is_no_state_directory_is_refused(tmp_path):
     assert refused.value.reason == "STATE_FORMAT"
 
 
-# -- with a durable tier ------------------------------------------------------------------------------------------
+# -- with a store -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def tiered(tmp_path: Path) -> tuple[Rig, Path]:
+def stored(tmp_path: Path) -> tuple[Rig, Path]:
     far = tmp_path / "far"
-    made = Rig(tmp_path / "near", durable=str(far))
+    made = Rig(tmp_path / "near", store=str(far))
     made.stream("A", k="BIGINT")
     made.stream("B", k="BIGINT", x="BIGINT")
     made.create("join", JOIN)
@@ -250,46 +249,41 @@ def tiered(tmp_path: Path) -> tuple[Rig, Path]:
     return made, far
 
 
-def objects(far: Path, folder: str) -> list[Path]:
-    return sorted(p for p in far.rglob("*") if p.parent.name == folder)
-
-
-def test_a_whole_tier_holds_and_is_not_changed_by_looking(tiered):
-    rig, far = tiered
+def test_a_whole_store_holds_and_is_not_changed_by_looking(stored):
+    rig, far = stored
     before = contents(far)
-    found = with_tier(verify(rig.directory, tiered=True), str(far))
-    assert not found.problems and found.running and contents(far) == before
-    listed = len(objects(far, "buckets")) + len(objects(far, "results"))
-    assert found.files == listed + len(rig.files("buckets")) + len(rig.files("results"))
-    assert tier_of(rig.directory) == inspect(rig.directory).tier == str(far)
+    found = verify_store(str(far))
+    assert not found.problems and contents(far) == before
+    assert found.files == len(rig.files("buckets")) + len(rig.files("results"))
     rig.epoch({"A": [(1, 3)]})  # still its owner
-    assert read_tier(str(far)).state.to_json() == rig.engine.state.to_json()
+    assert read_store(str(far)).state.to_json() == rig.engine.state.to_json()
 
 
-def test_files_that_only_the_tier_has_are_no_problem_and_lost_objects_are(tiered):
-    rig, far = tiered
+def test_a_directory_whose_state_is_in_a_store_says_so(stored):
+    rig, far = stored
+    for command in (inspect, verify, collect):
+        with pytest.raises(AJoinError) as refused:
+            command(rig.directory)
+        assert refused.value.reason == "STATE_IN_STORE" and str(far) in refused.value.message
+
+
+def test_lost_and_damaged_objects_are_told(stored):
+    rig, far = stored
     rig.engine.abandon()
-    local = rig.files("buckets")
-    local[0].unlink()
-    local[1].write_bytes(local[1].read_bytes()[:-1])
-    (problem,) = with_tier(verify(rig.directory, tiered=True), str(far)).problems
-    assert problem.file == f"buckets/{local[1].name}" and "durable tier" in problem.consequence
-    lost, cut, segment = objects(far, "buckets")[:2] + objects(far, "results")[-1:]
+    lost, cut, segment = rig.files("buckets")[:2] + rig.files("results")[-1:]
     lost.unlink()
     cut.write_bytes(cut.read_bytes()[:-1])
     segment.write_bytes(b"")
-    found = {Path(p.file).name: p for p in with_tier(verify(rig.directory, tiered=True), str(far)).problems}
-    reasons = {name: p.reason for name, p in found.items() if str(far) in p.file}
+    reasons = {Path(p.file).name: p.reason for p in verify_store(str(far)).problems}
     assert reasons == {lost.name: "BUCKET_MISSING", cut.name: "BUCKET_DAMAGED", segment.name: "RESULTS_DAMAGED"}
 
 
-def test_a_tier_without_a_state_or_with_a_damaged_log_is_told(tiered, tmp_path):
-    rig, far = tiered
+def test_a_store_without_a_state_or_with_a_damaged_log_is_told(stored, tmp_path):
+    rig, far = stored
     rig.engine.abandon()
-    local = verify(rig.directory, tiered=True)
-    (problem,) = with_tier(local, str(tmp_path / "empty")).problems
+    (problem,) = verify_store(str(tmp_path / "empty")).problems
     assert problem.reason == "STATE_NOT_FOUND"
     record = max(p for p in far.rglob("0*.json") if p.parent.parent.name == "log")
     record.write_bytes(record.read_bytes()[:-5])
-    (problem,) = with_tier(local, str(far)).problems
+    (problem,) = verify_store(str(far)).problems
     assert problem.reason == "LOG_CORRUPT" and record.name in problem.what

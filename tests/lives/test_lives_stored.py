@@ -1,4 +1,4 @@
-"""Lives in two tiers: around every epoch the process is killed, and the machine is lost, kept, or too small."""
+"""Lives in a store: around every epoch the process is killed, and the machine is lost, kept, or too small."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from random import Random
 import pytest
 
 from tests.lives import make_life
-from tests.lives.engine import Durable, differences
+from tests.lives.engine import Stored, differences
 from tests.lives.executors import Stubborn
 from tests.lives.told import live
 
-WAYS = (Durable(), Durable(fast_bytes=1), Durable(lost=False, fast_bytes=6000), Durable(fast_bytes=20_000))
+WAYS = (
+    Stored(killed=True),
+    Stored(objects=True, killed=True, cache_bytes=1),
+    Stored(objects=True, killed=True, lost=False, cache_bytes=6000),
+    Stored(objects=True, killed=True, fails=True),
+)
 
 
 def play_all(profile, seeds):
     for seed in seeds:
-        live(profile, seed, partitions=1 + seed % 3, durable=WAYS[seed % 4])
+        live(profile, seed, partitions=1 + seed % 3, stored=WAYS[seed % 4])
 
 
 @pytest.mark.parametrize(
@@ -41,19 +46,24 @@ def test_engine_and_oracle_agree_whatever_happens_to_the_machine_for_longer(prof
 
 
 @pytest.mark.parametrize("seed", range(260_000, 260_004))
-def test_by_value_with_tasks_that_run_twice(seed):
-    live("tiny", seed, Stubborn(seed), 2, flags="--stubborn", exchange="value", durable=WAYS[seed % 4])
+def test_with_tasks_that_run_twice(seed):
+    live("tiny", seed, Stubborn(seed), 2, flags="--stubborn", stored=WAYS[seed % 4])
+
+
+@pytest.mark.parametrize("seed", range(260_004, 260_010))
+def test_epochs_fail_and_are_run_again(seed):
+    live("tiny", seed, partitions=2, stored=Stored(fails=True))
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", [700, 702])
-def test_on_spark_workers_fetch_what_is_not_there(seed, spark):
-    live("tiny", seed, spark, flags="--spark", durable=Durable(fast_bytes=(1, 6000, None)[seed % 3]))
+def test_on_spark_workers_fetch_what_they_need(seed, spark):
+    live("tiny", seed, spark, flags="--spark", stored=Stored(objects=seed == 700, killed=True))
 
 
 def test_a_life_is_disturbed_after_every_epoch():
     life = make_life(Random(1), "tiny")
-    more = Durable().disturbed(life)
+    more = Stored(killed=True).disturbed(life)
     assert sum("restart" in line for line in more) >= 2 * sum("epoch" in line for line in life)
     assert [line for line in more if "restart" not in line] == [line for line in life if "restart" not in line]
-    assert differences(life, durable=Durable()) == []
+    assert differences(life, stored=Stored(killed=True)) == []

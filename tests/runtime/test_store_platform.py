@@ -1,4 +1,4 @@
-"""The durable tier goes away while the platform serves: it says so, waits, and goes on; and one that lost its tier to
+"""The store goes away while the platform serves: it says so, waits, and goes on; and one that lost its store to
 another platform stops.
 """
 
@@ -19,32 +19,32 @@ def rows(n: int):
     return {"V": [{"ts": n, "vID": n, "geo": "x"}], "W": [{"ts": n, "vID": n, "usrID": n}]}
 
 
-def test_a_platform_waits_for_its_durable_tier(tmp_path):
-    tier = tmp_path / "durable"
-    with with_streams(tmp_path / "state", engine=EngineConfig(durable=str(tier))) as world:
+def test_a_platform_waits_for_its_store(tmp_path):
+    store = tmp_path / "store"
+    with with_streams(tmp_path / "state", engine=EngineConfig(store=str(store))) as world:
         world.client.create_query(JOIN, id="q")
         world.feed(rows(1))
         status = world.client.status()
-        assert status.durable_bytes > 0 and status.recovery_seconds > 0 and status.upload_seconds > 0
-        os.rename(tier, tmp_path / "elsewhere")
-        tier.write_text("no folder")
+        assert status.store_bytes > 0 and status.recovery_seconds > 0
+        os.rename(store, tmp_path / "elsewhere")
+        store.write_text("no folder")
         with pytest.raises(Unavailable) as refused:
             world.platform.push("V", rows(2)["V"]).result(WAIT)
-        assert refused.value.reason == "DURABLE_UNAVAILABLE"
+        assert refused.value.reason == "STORE_UNAVAILABLE"
         with pytest.raises(Unavailable):
             world.client.create_query(JOIN, id="q2")
         world.platform.raise_watermark("V", 5).result(WAIT)
-        assert world.platform.wait_until(lambda: "durable tier" in world.platform.status().message, WAIT)
+        assert world.platform.wait_until(lambda: "the store" in world.platform.status().message, WAIT)
         assert world.client.status().state == "RUNNING"
-        tier.unlink()
-        os.rename(tmp_path / "elsewhere", tier)
+        store.unlink()
+        os.rename(tmp_path / "elsewhere", store)
         world.feed(rows(7))
         assert world.platform.wait_until(lambda: not world.platform.status().message, WAIT)
         assert world.client.query("q").rows == 2
 
 
-def test_a_platform_that_lost_its_tier_to_another_one_stops(tmp_path):
-    config = EngineConfig(durable=str(tmp_path / "durable"))
+def test_a_platform_that_lost_its_store_to_another_one_stops(tmp_path):
+    config = EngineConfig(store=str(tmp_path / "store"))
     with with_streams(tmp_path / "state", engine=config) as world:
         world.client.create_query(JOIN, id="q")
         world.feed(rows(1))

@@ -1,11 +1,7 @@
-"""Objects by name below one URI: all that the durable tier asks of a file system, through pyarrow.
+"""Objects of any file system that pyarrow knows: s3, gcs, abfs, hdfs, or a path that all processes see.
 
-`put` makes an object appear whole or not at all, and `put` has returned only when it would survive: a store of objects
-(s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name and are renamed; on
-a local path they are also forced to disk. An object may be put again under its name, nothing else ever changes one.
-
-A file system that does not answer is an outage (`DURABLE_UNAVAILABLE`), to be waited out like a full disk. A put that
-failed may have happened all the same; callers must be able to put again, and none may rely on its absence.
+A store of objects (s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name
+and are renamed. On a path `sync` also forces them to disk; the other kinds always have them safe when `put` returns.
 """
 
 from __future__ import annotations
@@ -15,19 +11,18 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from optimizer.errors import InvalidRequest, Unavailable
-from runtime.files import write_atomically
+from runtime.store.objects import shown
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
-_CHUNK = 1 << 22
 
 
-class DurableTier:
+class ArrowObjects:
     """Names are relative paths with forward slashes. May be used by several threads."""
 
     def __init__(self, uri: str) -> None:
@@ -36,28 +31,19 @@ class DurableTier:
         self._whole = self._fs.type_name in OBJECT_STORES
         self._local = self._fs.type_name == "local"
 
-    def put(self, name: str, data: Any) -> int:
-        """Anything that is contiguous bytes; answers how many."""
+    def put(self, name: str, data: Any, *, sync: bool = True) -> int:
         path = self._path(name)
         with self._reaching(name):
             if self._whole:
-                self._write(path, data)
+                self._write(path, data, sync)
             else:
                 folder, _, last = path.rpartition("/")
                 temporary = f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp"
-                self._write(temporary, data)
-                self._rename(temporary, path)
+                self._write(temporary, data, sync)
+                self._rename(temporary, path, sync)
         return memoryview(data).nbytes
 
-    def put_file(self, name: str, path: Path) -> int:
-        """A local file, in one piece: what was cut short must not look complete to a store of objects."""
-        if not path.stat().st_size:
-            return self.put(name, b"")
-        with pa.memory_map(str(path)) as mapped:
-            return self.put(name, mapped.read_buffer())
-
     def get(self, name: str) -> bytes | None:
-        """None: there is no such object."""
         try:
             with self._reaching(name), self._fs.open_input_stream(self._path(name)) as stream:
                 return bytes(stream.read())
@@ -65,32 +51,13 @@ class DurableTier:
             return None
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """A part of an object, less if it ends before; FileNotFoundError."""
         with self._reaching(name), self._fs.open_input_file(self._path(name)) as file:
             return bytes(file.read_at(max(0, min(length, file.size() - offset)), offset))
 
     def path(self, name: str) -> Path | None:
-        """Where this process can map the object; None: only through `get` and `fetch`."""
         return Path(self._path(name)) if self._local else None
 
-    def fetch(self, name: str, path: Path) -> bool:
-        """Into a local file, which appears whole; False: there is no such object. Several may fetch the same."""
-        try:
-            with self._reaching(name):
-                stream = self._fs.open_input_stream(self._path(name))
-        except FileNotFoundError:
-            return False
-
-        def copy(out: BinaryIO) -> None:
-            while piece := self._read(stream, name):
-                out.write(piece)
-
-        with stream:
-            write_atomically(path, copy, several_writers=True)
-        return True
-
     def delete(self, name: str) -> None:
-        """Deleting an object that is not there is no error."""
         with suppress(FileNotFoundError), self._reaching(name):
             self._fs.delete_file(self._path(name))
 
@@ -99,7 +66,6 @@ class DurableTier:
             self._fs.delete_dir(self._path(name))
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Every object below the folder with its size."""
         start = self._path(folder) if folder else self._root
         with self._reaching(folder):
             objects = self._fs.get_file_info(fs.FileSelector(start, recursive=True, allow_not_found=True))
@@ -110,33 +76,29 @@ class DurableTier:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _write(self, path: str, data: Any) -> None:
+    def _write(self, path: str, data: Any, sync: bool) -> None:
         try:
             out = self._fs.open_output_stream(path)
         except FileNotFoundError:  # folders are made when the first object needs them; stores of objects have none
             folder = path.rpartition("/")[0]
             self._fs.create_dir(folder, recursive=True)
-            if self._local:
+            if self._local and sync:
                 for parent in Path(folder).parents:
                     if parent.is_relative_to(self._root):  # what is above is not ours, nor perhaps readable
                         _sync(str(parent))
             out = self._fs.open_output_stream(path)
         with out:
             out.write(data)
-        if self._local:
+        if self._local and sync:
             _sync(path)
 
-    def _rename(self, temporary: str, path: str) -> None:
+    def _rename(self, temporary: str, path: str, sync: bool) -> None:
         if self._fs.type_name == "hdfs":  # refuses to replace
             with suppress(FileNotFoundError):
                 self._fs.delete_file(path)
         self._fs.move(temporary, path)
-        if self._local:
+        if self._local and sync:
             _sync(path.rpartition("/")[0])
-
-    def _read(self, stream: Any, name: str) -> bytes:
-        with self._reaching(name):
-            return bytes(stream.read(_CHUNK))
 
     @contextmanager
     def _reaching(self, name: str) -> Iterator[None]:
@@ -146,8 +108,8 @@ class DurableTier:
             raise
         except OSError as e:
             raise Unavailable(
-                f"the durable tier {self.uri} does not do its work ({name or 'its list'}): {e}",
-                reason="DURABLE_UNAVAILABLE",
+                f"the store {shown(self.uri)} does not do its work ({name or 'its list'}): {e}",
+                reason="STORE_UNAVAILABLE",
                 hint="nothing is lost; the platform goes on when it answers again",
             ) from e
 
@@ -158,12 +120,12 @@ def _resolve(uri: str) -> tuple[Any, str]:
         system, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise InvalidRequest(
-            f"the durable tier {uri!r} is neither a path nor a URI that pyarrow knows: {e}",
-            reason="DURABLE_INVALID",
+            f"the store {shown(uri)!r} is neither a path nor a URI that pyarrow knows: {e}",
+            reason="STORE_INVALID",
             hint="for example s3://bucket/folder, hdfs://host/folder, or a path",
         ) from e
     except OSError as e:
-        raise Unavailable(f"the durable tier {uri} cannot be reached: {e}", reason="DURABLE_UNAVAILABLE") from e
+        raise Unavailable(f"the store {shown(uri)} cannot be reached: {e}", reason="STORE_UNAVAILABLE") from e
     return system, path.rstrip("/")
 
 

@@ -1,6 +1,6 @@
-"""The machine is lost at any moment: afterwards the durable tier alone tells everything, each row exactly once.
+"""The machine is lost at any moment: afterwards the store alone tells everything, each row exactly once.
 
-The story (story.py) is told once to count the steps that change the durable tier, and then once for each of them: the
+The story (story.py) is told once to count the steps that change the store, and then once for each of them: the
 process dies just before it, in the middle of it, or just after it, and the local directory is deleted, left as it is,
 or replaced by an older copy of itself.
 """
@@ -12,32 +12,35 @@ import uuid
 
 import pytest
 
-from runtime.durable.tier import DurableTier
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
+from runtime.plugins import load
+from runtime.store.arrow import ArrowObjects
 from tests.runtime.story import Crash, tell, wrong
+
+load(("tests.tools.opaque_store",))
 
 
 class Steps:
-    """Dies at the n-th step that changes the tier. Torn: an object is half there, under its temporary name."""
+    """Dies at the n-th step that changes the store. Torn: an object is half there, under its temporary name."""
 
     def __init__(self, monkeypatch, at=None, how="before"):
         self.at, self.how, self.count = at, how, 0
-        monkeypatch.setattr(DurableTier, "put", self._put(DurableTier.put))
+        monkeypatch.setattr(ArrowObjects, "put", self._put(ArrowObjects.put))
         for name in ("delete", "delete_folder"):
-            monkeypatch.setattr(DurableTier, name, self._step(getattr(DurableTier, name)))
+            monkeypatch.setattr(ArrowObjects, name, self._step(getattr(ArrowObjects, name)))
 
     def _now(self):
         self.count += 1
         return self.count - 1 == self.at
 
     def _step(self, real):
-        def step(*args):
+        def step(*args, **more):
             now = self._now()
             if now and self.how != "after":
                 raise Crash
-            done = real(*args)
+            done = real(*args, **more)
             if now:
                 raise Crash
             return done
@@ -47,13 +50,12 @@ class Steps:
     def _put(self, real):
         whole = self._step(real)
 
-        def put(tier, name, data):
+        def put(tier, name, data, *, sync=True):
             if self.how == "torn" and self.count == self.at:
                 folder, _, last = tier._path(name).rpartition("/")
-                tier._write(
-                    f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp", memoryview(data)[: memoryview(data).nbytes // 2]
-                )
-            return whole(tier, name, data)
+                half = memoryview(data)[: memoryview(data).nbytes // 2]
+                tier._write(f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp", half, sync)
+            return whole(tier, name, data, sync=sync)
 
         return put
 
@@ -76,12 +78,12 @@ def opener(directory, fate, config):
 
 
 def config(directory, **more):
-    return EngineConfig(partitions=2, snapshot_every=6, durable=str(directory / "durable"), **more)
+    return EngineConfig(partitions=2, snapshot_every=6, store=f"opaque://{directory / 'store'}", **more)
 
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
-    """How many steps the story has that change the durable tier."""
+    """How many steps the story has that change the store."""
     directory = tmp_path_factory.mktemp("all")
     with pytest.MonkeyPatch.context() as patch:
         counted = Steps(patch)
@@ -95,7 +97,7 @@ def steps(tmp_path_factory):
 def die(directory, at, how, fate):
     with pytest.MonkeyPatch.context() as patch:
         counted = Steps(patch, at, how)
-        engine = tell(opener(directory, fate, config(directory, fast_bytes=5000 if at % 2 else None)))
+        engine = tell(opener(directory, fate, config(directory, cache_bytes=5000 if at % 2 else 0)))
         assert counted.count > at
     what = f"died {how} step {at}, the local directory was {fate}"
     assert wrong(engine) == [], what
@@ -107,7 +109,7 @@ def die(directory, at, how, fate):
 
 
 @pytest.mark.parametrize(("how", "fate"), [("before", "older"), ("torn", "lost"), ("after", "lost"), ("after", "kept")])
-def test_a_crash_at_some_steps_of_the_durable_tier(tmp_path, steps, how, fate):
+def test_a_crash_at_some_steps_of_the_store(tmp_path, steps, how, fate):
     first = ["before", "torn", "after"].index(how)
     for at in range(first, steps, 23):
         die(tmp_path / str(at), at, how, fate)
@@ -116,6 +118,6 @@ def test_a_crash_at_some_steps_of_the_durable_tier(tmp_path, steps, how, fate):
 @pytest.mark.long
 @pytest.mark.parametrize("fate", ["lost", "kept", "older"])
 @pytest.mark.parametrize("how", ["before", "torn", "after"])
-def test_a_crash_at_every_step_of_the_durable_tier(tmp_path, steps, how, fate):
+def test_a_crash_at_every_step_of_the_store(tmp_path, steps, how, fate):
     for at in range(steps):
         die(tmp_path / str(at), at, how, fate)
