@@ -120,6 +120,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
     from ajoin.service import serve as serve_until_told
     from ajoin.service.limits import from_settings as limits_from_settings
     from ajoin.service.security import from_settings
+    from runtime.durable.shown import shown
 
     launch.configure_logging(settings)
     security = from_settings(settings)  # before Spark is started: it may say no
@@ -136,7 +137,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
         running.enter_context(leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
-            say(f"recovering from {settings.durable or settings.state_dir}")
+            say(f"recovering from {shown(settings.durable) or settings.state_dir}")
             platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
         if demo_streams:
             _create_demo_streams(platform)

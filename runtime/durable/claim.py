@@ -54,14 +54,14 @@ class Claim:
         raw = self.tier.get(OWNER)
         if raw is None:
             raise Unavailable(
-                f"the durable tier {self.tier.uri} has lost its object {OWNER!r}",
+                f"the durable tier {self.tier.shown} has lost its object {OWNER!r}",
                 reason="DURABLE_UNAVAILABLE",
                 hint="is it mounted? nothing is lost; the platform goes on when it is back",
             )
         now = json.loads(raw)
         if now["id"] != self.id:
             raise FailedPrecondition(
-                f"the durable tier {self.tier.uri} was taken over by a platform on {now['host']}",
+                f"the durable tier {self.tier.shown} was taken over by a platform on {now['host']}",
                 reason="STATE_TAKEN",
                 hint="one platform per durable tier: stop this one, or that one and start this again",
             )
@@ -84,7 +84,7 @@ def _check_version(tier: DurableTier) -> None:
     if version is None:
         tier.put(VERSION, LAYOUT.encode())
     else:
-        check_format(tier.uri, version.decode(), LAYOUT)
+        check_format(tier.shown, version.decode(), LAYOUT)
 
 
 def truth_of(objects: Mapping[str, int], owner: Mapping[str, str]) -> str | None:

@@ -40,7 +40,7 @@ def read_tier(uri: str) -> TierContents:
     truth = truth_of(objects, json.loads(raw) if raw else {})
     if truth is None:
         raise NotFound(
-            f"{uri} holds no state: it has no snapshot", reason="STATE_NOT_FOUND", hint="is it the right place?"
+            f"{tier.shown} holds no state: it has no snapshot", reason="STATE_NOT_FOUND", hint="is it the right place?"
         )
     claim = Claim(tier, "", "", truth, objects)
     (number, _), (snapshot, records) = read(claim, map)

@@ -79,7 +79,7 @@ def read(claim: Claim, map: Map) -> PlacedLog:
     order = [f"{i:06d}" for i in range(len(names) - 1)]
     if names.keys() != {"snapshot", *order}:
         raise InternalError(
-            f"a record is missing between others in {claim.truth}/log/{number} of {claim.tier.uri}",
+            f"a record is missing between others in {claim.truth}/log/{number} of {claim.tier.shown}",
             reason="LOG_CORRUPT",
         )
     wanted, checksum = [names[i] for i in order], snapshot.checksum
@@ -97,7 +97,7 @@ def _newest(claim: Claim, snapshots: Mapping[int, str]) -> tuple[int, Snapshot]:
             return number, found
         logger.warning("%s is a copy of snapshot %d and is left alone", _described(name), found.number)
     raise InternalError(
-        f"no snapshot of {claim.truth}/log in {claim.tier.uri} is the one its name says", reason="LOG_CORRUPT"
+        f"no snapshot of {claim.truth}/log in {claim.tier.shown} is the one its name says", reason="LOG_CORRUPT"
     )
 
 

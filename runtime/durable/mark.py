@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from optimizer.errors import FailedPrecondition
+from runtime.durable.shown import shown
 from runtime.files import write_atomically
 
 _MARK = "durable"
@@ -30,7 +31,7 @@ def check_alone(directory: Path) -> None:
     uri = tier_of(directory)
     if uri:
         raise FailedPrecondition(
-            f"{directory} is the fast tier of {uri}: by itself it may lack files",
+            f"{directory} is the fast tier of {shown(uri)}: by itself it may lack files",
             reason="STATE_TIERED",
             hint="start with that --durable",
         )

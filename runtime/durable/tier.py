@@ -4,8 +4,9 @@
 (s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name and are renamed; on
 a local path they are also forced to disk. An object may be put again under its name, nothing else ever changes one.
 
-A file system that does not answer is an outage (`DURABLE_UNAVAILABLE`), to be waited out like a full disk. A put that
-failed may have happened all the same; callers must be able to put again, and none may rely on its absence.
+A file system that does not answer is an outage (`DURABLE_UNAVAILABLE`), to be waited out like a full disk, and so is
+one that lets nobody in (`DURABLE_REFUSED`): credentials run out, and come back. A put that failed may have happened all
+the same; callers must be able to put again, and none may rely on its absence.
 """
 
 from __future__ import annotations
@@ -21,9 +22,18 @@ import pyarrow as pa
 from pyarrow import fs
 
 from optimizer.errors import InvalidRequest, Unavailable
+from runtime.durable.shown import shown
 from runtime.files import write_atomically
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
+REFUSALS = (
+    "NO_SUCH_BUCKET",
+    "ACCESS_DENIED",
+    "INVALID_ACCESS_KEY_ID",
+    "INVALID_CLIENT_TOKEN",
+    "SIGNATURE_DOES_NOT_MATCH",
+)
+"""pyarrow names the error of the store in its text, and has no other place for it."""
 _CHUNK = 1 << 22
 
 
@@ -31,7 +41,7 @@ class DurableTier:
     """Names are relative paths with forward slashes. May be used by several threads."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri, self.shown = uri, shown(uri)
         self._fs, self._root = _resolve(uri)
         self._whole = self._fs.type_name in OBJECT_STORES
         self._local = self._fs.type_name == "local"
@@ -145,8 +155,16 @@ class DurableTier:
         except FileNotFoundError:
             raise
         except OSError as e:
+            said = f"({name or 'its list'}): {e}"
+            if refused(e):
+                raise Unavailable(
+                    f"the durable tier {self.shown} refuses the platform {said}",
+                    reason="DURABLE_REFUSED",
+                    hint="check that the bucket exists, and the credentials; nothing is lost, and a platform that runs "
+                    "goes on when it is let in",
+                ) from e
             raise Unavailable(
-                f"the durable tier {self.uri} does not do its work ({name or 'its list'}): {e}",
+                f"the durable tier {self.shown} does not do its work {said}",
                 reason="DURABLE_UNAVAILABLE",
                 hint="nothing is lost; the platform goes on when it answers again",
             ) from e
@@ -158,13 +176,17 @@ def _resolve(uri: str) -> tuple[Any, str]:
         system, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise InvalidRequest(
-            f"the durable tier {uri!r} is neither a path nor a URI that pyarrow knows: {e}",
+            f"the durable tier {shown(uri)!r} is neither a path nor a URI that pyarrow knows: {e}",
             reason="DURABLE_INVALID",
             hint="for example s3://bucket/folder, hdfs://host/folder, or a path",
         ) from e
     except OSError as e:
-        raise Unavailable(f"the durable tier {uri} cannot be reached: {e}", reason="DURABLE_UNAVAILABLE") from e
+        raise Unavailable(f"the durable tier {shown(uri)} cannot be reached: {e}", reason="DURABLE_UNAVAILABLE") from e
     return system, path.rstrip("/")
+
+
+def refused(failure: OSError) -> bool:
+    return isinstance(failure, PermissionError) or any(f"AWS Error {name}" in str(failure) for name in REFUSALS)
 
 
 def _sync(path: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from runtime.api import QueryState
 from runtime.control.state import State
 from runtime.durable.mark import tier_of
+from runtime.durable.shown import shown
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import Debris, debris, format_of, pushed_batches, read_state
 from runtime.state_tools.partials import PartialReport, partial_reports
@@ -114,7 +115,7 @@ def inspect(directory: Path) -> StateReport:
     return StateReport(
         directory=str(directory),
         running=is_locked(directory),
-        tier=tier_of(directory),
+        tier=shown(tier_of(directory)),
         format=format_of(directory),
         platform=s.platform,
         epoch=s.epoch,

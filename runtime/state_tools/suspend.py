@@ -23,6 +23,7 @@ from runtime.control.coordinator import Coordinator
 from runtime.control.state import State
 from runtime.durable.interface import LocalState
 from runtime.durable.mark import tier_of
+from runtime.durable.shown import shown
 from runtime.engine.journal import Journal
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
@@ -49,7 +50,7 @@ def suspend(directory: Path, ids: Sequence[str], now_ms: int) -> Suspended:
         raise FailedPrecondition(
             f"{directory} is the fast tier of {tier}, where the log lies that counts",
             reason="STATE_TIERED",
-            hint=f"start the platform with --durable {tier} and --suspend",
+            hint=f"start the platform with --durable {shown(tier)} and --suspend",
         )
     with ExitStack() as closing:
         lock = StateLock(directory)

@@ -14,6 +14,7 @@ from optimizer.errors import AJoinError
 from runtime.buckets.file import parse
 from runtime.durable.contents import TierContents, read_tier
 from runtime.durable.listed import files_of_state
+from runtime.durable.shown import shown
 from runtime.state_tools.consequences import MADE_AGAIN, folded_again, read_again
 from runtime.state_tools.verify import Problem, Verification, lost_rows, segment_problem
 
@@ -25,7 +26,7 @@ def with_tier(local: Verification, uri: str) -> Verification:
     try:
         contents = read_tier(uri)
     except AJoinError as e:
-        stop = Problem(uri, e.reason, e.message, "the platform does not start with this durable tier")
+        stop = Problem(shown(uri), e.reason, e.message, "the platform does not start with this durable tier")
         return replace(local, problems=(*local.problems, stop))
     problems = list(_problems(contents))
     if problems:
@@ -81,4 +82,4 @@ def _get(contents: TierContents, name: str) -> bytes | None:
 
 
 def _object(contents: TierContents, name: str) -> str:
-    return f"{contents.tier.uri}/{contents.objects[name].name if name in contents.objects else name}"
+    return f"{contents.tier.shown}/{contents.objects[name].name if name in contents.objects else name}"

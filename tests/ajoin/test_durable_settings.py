@@ -46,3 +46,9 @@ def test_status_and_metrics_tell_about_both_tiers() -> None:
     assert (told["ajoin_recovery_seconds"], told["ajoin_recovery_records"]) == (1.5, 42)
     assert (told["ajoin_fast_bytes"], told["ajoin_durable_bytes"]) == (2048, 4096)
     assert _tiers(status) == {"tiers": "2.0 KiB here, 4.0 KiB durable (the last upload took 0.50 s)"}
+
+
+def test_credentials_in_the_uri_are_not_shown() -> None:
+    config = load({"durable": "s3://key:secret@bucket/path?scheme=http&endpoint_override=127.0.0.1:9000"})
+    assert config.shown()["durable"] == "s3://bucket/path"
+    assert load({"durable": "/a/path@home"}).shown()["durable"] == "/a/path@home"
