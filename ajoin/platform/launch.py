@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,10 +28,15 @@ from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
+from runtime.durable.cached_folder import tier_at
+from runtime.durable.heartbeat import Pulse
+from runtime.durable.watch import Watch
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.exchange.interface import ExchangeKind
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.kernels.warm import warm_up
+from runtime.log.lock import StateLock
 from runtime.machine.calibrate import calibrated
 
 BY_VALUE = {"spark.driver.memory": "4g"}
@@ -113,6 +119,7 @@ def open_engine(
         suspend=suspend,
         pacing=pacing,
         durable=settings.durable or None if own else None,
+        pulse=Pulse(settings.heartbeat_interval, advertised(settings)),
         fast_bytes=settings.fast_bytes or None if own else None,
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
@@ -130,6 +137,35 @@ def _weights() -> Weights:
     """What indexing, intersecting and materializing cost on this machine: measured once, in about a second."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
     return calibrated(cache, time.perf_counter).weights
+
+
+def advertised(settings: Settings) -> str:
+    """The address at which others can call; empty: not known before the port is chosen."""
+    if settings.advertise:
+        return settings.advertise
+    host, _, port = settings.listen.rpartition(":")
+    if port == "0":
+        return ""
+    return f"{socket.gethostname()}:{port}" if host.strip("[]") in ("0.0.0.0", "::") else settings.listen
+
+
+def watch(settings: Settings) -> Watch:
+    """A look at the platform whose place is to be taken, after everything was checked that can be checked before."""
+    if not settings.durable:
+        raise InvalidRequest(
+            "a standby takes over what is in a durable tier, and there is none",
+            reason="CONFIG_INVALID",
+            hint="set durable as well, to the one of the platform",
+        )
+    StateLock(settings.state_dir).release()  # of its own: the platform's is in use
+    return Watch(tier_at(settings.durable), settings.heartbeat_interval, settings.standby_after_stop, time.monotonic)
+
+
+def prepare(executor: Executor) -> None:
+    """What an opening would do first, done before: a standby has the time."""
+    warm_up()
+    if not isinstance(executor, LocalExecutor):
+        _weights()
 
 
 @contextmanager

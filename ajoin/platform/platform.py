@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +23,7 @@ from ajoin.platform import catalog
 from ajoin.platform.batch import Applied, Outcome
 from ajoin.platform.budgets import granted
 from ajoin.platform.catalog import Limits
-from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
+from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState, is_taken
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
 from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
@@ -111,6 +112,16 @@ class Platform:
     @property
     def state(self) -> PlatformState:
         return self._thread.state
+
+    @property
+    def is_taken(self) -> bool:
+        """Has another platform taken over? Then this one has failed."""
+        return is_taken(self._thread.failure)
+
+    def failure(self) -> AJoinError:
+        """Why it has failed: what its callers are told."""
+        assert self._thread.failure is not None, "only a platform that has failed has a failure"
+        return copy(self._thread.failure)  # what is raised collects frames, and would keep them
 
     # -- changes: from any thread; the Future is resolved between two epochs --
 

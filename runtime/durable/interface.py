@@ -17,6 +17,7 @@ from runtime.connectors.base import Offset, Source
 from runtime.control.events import Event
 from runtime.control.state import State
 from runtime.durable.cached_folder import StoredObject
+from runtime.durable.claim import Claim
 from runtime.durable.mark import check_alone
 from runtime.log.log import Log, LogContents
 from runtime.results.log import ResultLog
@@ -39,7 +40,10 @@ class TierFigures:
 
 
 class Durability(Protocol):
-    """Owned by the engine's thread."""
+    """Owned by the engine's thread. `claim`: on a tier that other platforms could take; None: there is none."""
+
+    @property
+    def claim(self) -> Claim | None: ...
 
     def buckets(self, platform: str) -> BucketStore:
         """The bucket files of that platform."""
@@ -91,6 +95,8 @@ class Durability(Protocol):
 
 class LocalState:
     """The state directory is all there is."""
+
+    claim = None
 
     def __init__(self, directory: Path) -> None:
         check_alone(directory)

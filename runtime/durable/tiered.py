@@ -51,9 +51,9 @@ class TieredState:
     def __init__(self, uri: str, directory: Path, fast_bytes: int | None, id: str) -> None:
         self.directory = directory
         self.tier = tier_at(uri)
-        self._claim: Claim = take(self.tier, id)
-        self._log = LogObjects(self._claim)
-        stored = newest_copies(self._claim)
+        self.claim: Claim = take(self.tier, id)
+        self._log = LogObjects(self.claim)
+        stored = newest_copies(self.claim)
         self.folders = {
             folder: CachedFolder(uri, directory / folder, fast_bytes if folder != "sources" else None, stored[folder])
             for folder in FOLDERS
@@ -69,13 +69,13 @@ class TieredState:
     # -- opening --------------------------------------------------------------------------------------------------
 
     def recover(self, log: Log) -> LogContents:
-        contents, place = recover(self.tier, self._claim, self.directory, log.read, self._pool.map)
+        contents, place = recover(self.tier, self.claim, self.directory, log.read, self._pool.map)
         log.follow(self._log, place)
         return contents
 
     def take_over(self, state: State, log: Log) -> None:
         """If the tier is empty and the directory is not, everything is uploaded before the first snapshot."""
-        self.hold(self._upload(files_of_state(state)) if self._claim.truth is None else {})
+        self.hold(self._upload(files_of_state(state)) if self.claim.truth is None else {})
         log.snapshot(state.to_json())  # in this owner's term: from here on no other one's writes count
         mark(self.directory, self.tier.uri)
 
@@ -97,12 +97,12 @@ class TieredState:
 
     def _delete_debris(self) -> None:
         kept = {stored.name for folder in self.folders.values() for stored in folder.objects.values()}
-        used = {name.partition("/")[0] for name in kept} | {self._claim.term}
-        for term in sorted(terms_of(self._claim.objects) - {self._claim.term}):
+        used = {name.partition("/")[0] for name in kept} | {self.claim.term}
+        for term in sorted(terms_of(self.claim.objects) - {self.claim.term}):
             self.tier.delete_folder(f"{term}/log" if term in used else term)
         debris = [
             name
-            for name in self._claim.objects
+            for name in self.claim.objects
             if name not in kept and name.partition("/")[0] in used and "/log/" not in name
         ]
         for _ in self._pool.map(self.tier.delete, debris):
@@ -123,7 +123,7 @@ class TieredState:
                 del self._discarded[name]
 
     def _source(self, folder: str) -> SourceFolder:
-        return SourceFolder(self._claim, self.folders["sources"], folder, self._discarded)
+        return SourceFolder(self.claim, self.folders["sources"], folder, self._discarded)
 
     # -- events and their files -----------------------------------------------------------------------------------
 
@@ -139,14 +139,14 @@ class TieredState:
         if not wanted:
             return {}
         began = time.perf_counter()
-        self._claim.check()
+        self.claim.check()
         objects = dict(zip(wanted, self._pool.map(self._upload_one, wanted), strict=True))
         self._upload_seconds = time.perf_counter() - began
         reach("tier.uploaded")
         return objects
 
     def _upload_one(self, name: str) -> StoredObject:
-        object = f"{self._claim.term}/{name}"
+        object = f"{self.claim.term}/{name}"
         try:
             return StoredObject(object, self.tier.put_file(object, self.directory / name))
         except FileNotFoundError as e:  # like a damaged bucket: the epoch is run again

@@ -9,6 +9,7 @@ from pathlib import Path
 from optimizer.cost.model import Weights
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
+from runtime.durable.heartbeat import Pulse
 from runtime.exchange.interface import ExchangeKind
 from runtime.execution.sharing import SharingName
 
@@ -34,6 +35,8 @@ class EngineConfig:
     """URI or path of the durable tier; None: the state directory is all there is."""
     fast_bytes: int | None = None
     """With a durable tier: bytes of buckets, and of results, that the state directory keeps."""
+    pulse: Pulse | None = None
+    """With a durable tier: how the engine shows those who stand by that it lives; None: not at all."""
     finish_on_open: bool = True
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()

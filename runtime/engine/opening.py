@@ -1,6 +1,6 @@
 """Opening an engine: claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
 
-    claim       one process per state directory, and one platform per durable tier
+    claim       one process per state directory, and one platform per durable tier, which shows that it lives
     read        the log that counts, local or durable
     replay      the state is the fold of its events
     take over   sources are opened; from here on no other owner's writes count
@@ -35,6 +35,7 @@ from runtime.control.state import State
 from runtime.crashpoints import reach
 from runtime.delivery.deliveries import Deliveries
 from runtime.delivery.progress import ProgressFile
+from runtime.durable.heartbeat import Heart, NoHeart
 from runtime.durable.interface import Durability, LocalState
 from runtime.durable.restore import DELIVERED
 from runtime.durable.tiered import TieredState
@@ -83,6 +84,8 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         undo.callback(lock.release)
         durability = _durability(directory, config, instance)
         undo.callback(durability.close)
+        heart = _heart(durability, config)
+        undo.callback(heart.stop)
         log = Log(directory / "log")
         undo.callback(log.close)
         contents = durability.recover(log)
@@ -111,6 +114,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             planner=planner,
             journal=Journal(log, durability, coordinator, config.snapshot_every),
             durability=durability,
+            heart=heart,
             exchange=exchange,
             results=results,
             sources=Sources(directory / "sources", durability, config.allowed_roots),
@@ -124,6 +128,12 @@ def _durability(directory: Path, config: EngineConfig, instance: str) -> Durabil
     if config.durable is None:
         return LocalState(directory)
     return TieredState(config.durable, directory, config.fast_bytes, instance[:8])
+
+
+def _heart(durability: Durability, config: EngineConfig) -> Heart | NoHeart:
+    if durability.claim is None or config.pulse is None:
+        return NoHeart()
+    return Heart(durability.claim, config.pulse).start()
 
 
 def _planner(config: EngineConfig) -> Planner:

@@ -10,6 +10,7 @@ from pathlib import Path
 from runtime.control.coordinator import Coordinator
 from runtime.control.planner import Planner
 from runtime.delivery.deliveries import Deliveries
+from runtime.durable.heartbeat import Heart, NoHeart
 from runtime.durable.interface import Durability
 from runtime.engine.config import EngineConfig
 from runtime.engine.journal import Journal
@@ -31,6 +32,7 @@ class Parts:
     planner: Planner
     journal: Journal
     durability: Durability
+    heart: Heart | NoHeart
     exchange: Exchange
     results: ResultLog
     sources: Sources

@@ -34,6 +34,8 @@ from tests.tools.ports import free_port
 
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+LEAN = ("-ldflags=-s -w", "-gcflags=all=-N -l")
+"""Nobody debugs it, and tests ask little of it: without optimizations it takes a quarter less to build."""
 BUILD_S = 1800.0
 START_S = 300.0
 KEY, SECRET = "ajoin", "only-for-tests"
@@ -94,7 +96,7 @@ def _build(wanted: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".building-", dir=cache()) as folder:
         # Two gigabytes of sources and objects that nobody needs afterwards: they go with the folder.
         own = {"GOBIN": folder, "GOPATH": f"{folder}/path", "GOCACHE": f"{folder}/cache", "GOFLAGS": "-modcacherw"}
-        command = ["nice", "-n", "19", "go", "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}@{VERSION}"]
+        command = ["nice", "-n", "19", "go", "install", "-trimpath", *LEAN, f"{MODULE}@{VERSION}"]
         environment = os.environ | own | {"CGO_ENABLED": "0"}
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BUILD_S)

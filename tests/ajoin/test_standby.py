@@ -1,0 +1,261 @@
+"""`ajoin serve --standby` beside a platform, as real processes: killed, stopped, frozen, and a tier that goes away.
+
+Generators bring the same tuples whoever reads them, so a batch join over all of them says what a query must have got,
+whoever made its rows.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ajoin.cli import app
+from ajoin.client.client import Client
+from ajoin.sql import parse_query
+from optimizer.errors import AJoinError, AlreadyExists, Unavailable
+from tests.ajoin.standing import INTERVAL, Served, Standing, beside
+from tests.ajoin.world import WAIT
+from tests.faults.test_serve_killed import COLUMNS, TUPLES, options, tuples
+from tests.oracle import freeze
+from tests.oracle.join import windowed_join
+from tests.runtime.kill_target import SQL, schema
+from tests.runtime.rig import plain
+from tests.tools.minio import MinIO
+
+NAMES = "ABC"
+
+
+@pytest.fixture
+def standing(tmp_path: Path) -> Iterator[Standing]:
+    with beside(tmp_path) as made:
+        yield made
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class Follower:
+    """A subscriber that knows all addresses and is told nothing of what happens to them."""
+
+    def __init__(self, known: list[str], id: str) -> None:
+        self.id, self.rows, self.failed = id, Counter[object](), ""
+        self._known = known
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            with Client(self._known, timeout=WAIT) as client:
+                outputs = client.query(self.id).outputs
+                for batch in client.subscribe(self.id):
+                    for row in plain(batch.table.combine_chunks()):
+                        self.rows[freeze(row[0], row[1], dict(zip(outputs, row[2:], strict=True)))] += 1
+        except AJoinError as failure:
+            self.failed = f"{failure.reason}: {failure}"
+
+
+def begin(client: Client) -> None:
+    for name in NAMES:
+        s = schema(name)
+        client.create_stream(
+            name, columns=COLUMNS, time=s.time, options=options(name), watermark_delay_ms=s.watermark_delay_ms
+        )
+    for id in ("q1", "q2"):
+        client.create_query(SQL[id], id=id)
+
+
+def check(client: Client, followers: list[Follower]) -> None:
+    """All tuples were read once, and every follower has what a batch join has."""
+    every = {name: tuples(name) for name in NAMES}
+    schemas = {name: schema(name) for name in NAMES}
+    until(lambda: all(s.tuples == TUPLES for s in client.streams()), "not all tuples were read")
+    for f in followers:
+        info = client.query(f.id)
+        wanted = windowed_join(parse_query(SQL[f.id], schemas), every, info.active_from)
+        until(lambda f=f, wanted=wanted: f.failed or f.rows.total() >= wanted.total(), f"{f.id} lacks rows")
+        assert not f.failed
+        assert f.rows == wanted, f"{f.id}: {f.rows - wanted} too many, {wanted - f.rows} missing"
+        assert info.rows == wanted.total() > 100
+
+
+def some_rows(followers: list[Follower]) -> None:
+    until(lambda: all(f.rows or f.failed for f in followers), "no rows")
+
+
+def create(client: Client, id: str) -> None:
+    """As a person would who sees that the first attempt has worked, though nobody could say so any more."""
+    try:
+        client.create_query(SQL["q1"], id=id)
+    except AlreadyExists:
+        assert client.query(id).state == "RUNNING"
+
+
+def test_the_platform_is_killed_while_clients_follow_and_create(standing: Standing) -> None:
+    primary, standby = standing.primary(), standing.standby()
+    known = [standby.address, primary.address]
+    with Client(known, timeout=WAIT) as client:
+        begin(client)
+        followers = [Follower(known, "q1"), Follower(known, "q2")]
+        some_rows(followers)
+        created: list[str] = []
+        done = threading.Event()
+
+        def keep_creating() -> None:
+            with Client(known, timeout=WAIT) as mine:
+                while not done.is_set():
+                    create(mine, f"c{len(created)}")
+                    created.append(f"c{len(created)}")
+
+        creator = threading.Thread(target=keep_creating, daemon=True)
+        creator.start()
+        until(lambda: len(created) >= 2, "nothing was created before the kill")
+        before = client.status().epoch
+        primary.kill()
+        at_kill = len(created)
+        standby.until_said("listening")
+        until(lambda: len(created) >= at_kill + 3, "nothing was created after the kill")
+        done.set()
+        creator.join(WAIT)
+        assert client.status().epoch >= before
+        check(client, followers)
+        assert {q.id for q in client.queries() if q.id.startswith("c")} == set(created)
+
+
+def test_a_stopped_platform_hands_over_at_once(standing: Standing) -> None:
+    primary, standby = standing.primary(), standing.standby()
+    known = [primary.address, standby.address]
+    with Client(known, timeout=WAIT) as client:
+        begin(client)
+        followers = [Follower(known, "q1"), Follower(known, "q2")]
+        some_rows(followers)
+        primary.process.send_signal(signal.SIGTERM)
+        assert primary.process.wait(WAIT) == 0, primary.log
+        standby.until_said("listening")
+        assert "the platform was stopped" in standby.log
+        check(client, followers)
+        standby.process.send_signal(signal.SIGTERM)
+        assert standby.process.wait(WAIT) == 0, standby.log
+
+
+def test_a_standby_may_be_told_to_wait_for_the_return_of_a_stopped_platform(standing: Standing) -> None:
+    primary, standby = standing.primary(), standing.standby("--set", "standby_after_stop=false")
+    primary.process.send_signal(signal.SIGTERM)
+    assert primary.process.wait(WAIT) == 0
+    until(lambda: "waiting until it is started again" in standby.log, "it does not wait")
+    again = standing.primary()
+    until(lambda: f"standing by for the platform at {again.address}" in standby.log, "it does not see the return")
+    with Client([standby.address, again.address], timeout=WAIT) as client:
+        begin(client)
+        again.kill()
+        standby.until_said("listening")
+        assert {q.id for q in client.queries()} == {"q1", "q2"}
+
+
+def test_a_frozen_platform_comes_back_and_can_do_nothing(standing: Standing) -> None:
+    primary, standby = standing.primary(), standing.standby()
+    known = [primary.address, standby.address]
+    with Client(known, timeout=WAIT) as client:
+        begin(client)
+        followers = [Follower(known, "q1"), Follower(known, "q2")]
+        some_rows(followers)
+        primary.process.send_signal(signal.SIGSTOP)
+        standby.until_said("listening")
+        client.create_query(SQL["q1"], id="after")  # it hangs at the frozen one until that is found silent
+        epoch = client.status().epoch
+        primary.process.send_signal(signal.SIGCONT)
+        assert primary.process.wait(WAIT) == 3, primary.log
+        error = primary.until_said("error")["error"]
+        assert isinstance(error, dict) and error["reason"] == "STATE_TAKEN" and "taken over" in error["message"]
+        assert client.status().epoch >= epoch and client.query("after").state == "RUNNING"
+        check(client, followers)
+
+
+def test_of_two_that_stand_by_one_wins_and_the_other_stands_by_for_it(standing: Standing) -> None:
+    primary = standing.primary()
+    both = [standing.standby(), standing.standby()]
+    known = [p.address for p in standing.all]
+    with Client(known, timeout=WAIT) as client:
+        begin(client)
+        followers = [Follower(known, "q1"), Follower(known, "q2")]
+        some_rows(followers)
+        primary.kill()
+        until(lambda: any(s.says("listening") for s in both), "nobody takes over")
+        won, other = sorted(both, key=lambda s: not s.says("listening"))
+        until(lambda: f"standing by for the platform at {won.address}" in other.log, "the other one does not stand by")
+        with Client(other.address) as asking, pytest.raises(Unavailable, match=won.address) as refused:
+            asking.status()
+        assert refused.value.reason == "STANDBY"
+        won.kill()
+        other.until_said("listening")
+        check(client, followers)
+
+
+def test_a_platform_that_comes_back_may_stand_by_in_its_turn(standing: Standing) -> None:
+    """The state directory of a killed primary is that of the next standby."""
+    first, second = standing.primary(), standing.standby()
+    known = [first.address, second.address]
+    with Client(known, timeout=WAIT) as client:
+        begin(client)
+        first.kill()
+        second.until_said("listening")
+        third = standing.standby("--state-dir", str(standing.folder / "p0"))
+        followers = [Follower([*known, third.address], id) for id in ("q1", "q2")]
+        some_rows(followers)
+        second.kill()
+        third.until_said("listening")
+        with Client(third.address, timeout=WAIT) as there:
+            check(there, followers)
+
+
+def test_a_tier_on_s3_that_goes_away_is_no_reason_to_take_over_on_s3(s3: MinIO, tmp_path: Path) -> None:
+    with beside(tmp_path, s3.uri(s3.new_bucket())) as standing:
+        primary, standby = standing.primary(), standing.standby()
+        known = [primary.address, standby.address]
+        with Client(known, timeout=WAIT) as client:
+            begin(client)
+            followers = [Follower(known, "q1"), Follower(known, "q2")]
+            some_rows(followers)
+            try:
+                s3.stop(kill=True)
+                until(lambda: "cannot see" in standby.log, "the standby sees something")
+                until(lambda: "no heartbeat" in primary.log, "the platform beats")
+            finally:
+                s3.start()
+            check(client, followers)
+            assert standby.log.count("standing by for the platform") >= 1 and not standby.says("listening")
+            assert primary.process.poll() is None
+            primary.kill()
+            standby.until_said("listening")
+            check(client, followers)
+
+
+def test_a_standby_ends_when_it_is_told_to_and_waits_where_nothing_is(standing: Standing) -> None:
+    alone = standing.standby()
+    until(lambda: "holds no platform yet" in alone.log, "it does not say what it waits for")
+    with Client(alone.address) as client, pytest.raises(Unavailable) as refused:
+        client.status()
+    assert refused.value.reason == "STANDBY"
+    alone.process.send_signal(signal.SIGTERM)
+    assert alone.process.wait(WAIT) == 0, alone.log
+
+
+def test_a_standby_that_could_not_take_over_does_not_start(standing: Standing, tmp_path: Path) -> None:
+    command = ["serve", "--standby", "--set", "executor=local", "--listen", "127.0.0.1:0"]
+    done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path / "s")])
+    assert done.exit_code == 2 and "CONFIG_INVALID" in done.stderr and "durable" in done.stderr
+    primary: Served = standing.primary()
+    used = ["--state-dir", str(standing.folder / "p0"), "--durable", str(tmp_path / "tier")]
+    done = CliRunner().invoke(app, [*command, *used])
+    assert done.exit_code == 1 and "STATE_LOCKED" in done.stderr
+    assert primary.process.poll() is None and INTERVAL > 0
