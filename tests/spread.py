@@ -49,6 +49,7 @@ LONG = (
     "tests/lives/",
     "tests/runtime/test_durable_crashes",
     "tests/runtime/test_recovery",
+    "tests/ajoin/test_standby",
     "tests/ajoin/test_cli_serve",
     "tests/runtime/test_hot_key",
     "tests/crosscheck/",

@@ -34,6 +34,7 @@ SILENCE_MS = 5_000
 ATTENTIVE = [
     ("grpc.keepalive_time_ms", SILENCE_MS),
     ("grpc.keepalive_timeout_ms", SILENCE_MS),
+    ("grpc.http2.ping_timeout_ms", SILENCE_MS),  # else the answer to a ping is waited for a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -16,8 +16,9 @@ from pathlib import Path
 from tests.ajoin.world import WAIT
 from tests.tools.ports import free_port
 
-INTERVAL = 0.3
-"""Seconds between two heartbeats: short, so that tests need not wait long; what is waited for is always a condition."""
+INTERVAL = 1.0
+"""Seconds between two heartbeats: short, so that tests need not wait long, and long enough that a platform which gets no
+core for a while is not taken for dead."""
 
 
 class Served:
@@ -80,10 +81,21 @@ class Standing:
         self.all.append(served)
         return served
 
+    def reserve(self) -> str:
+        """An address for one that comes later: clients know it already."""
+        return f"127.0.0.1:{free_port()}"
+
     def primary(self, *flags: str) -> Served:
         served = self.serve(*flags)
         served.until_said("listening")
         return served
+
+    def pair(self, *flags: str) -> tuple[Served, Served]:
+        """A platform and one that stands by, started together: the second finds nothing until the first is there."""
+        primary, standby = self.serve(*flags), self.serve("--standby", *flags)
+        primary.until_said("listening")
+        standby.until_said("standby")
+        return primary, standby
 
     def standby(self, *flags: str) -> Served:
         served = self.serve("--standby", *flags)
