@@ -59,12 +59,13 @@ T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
-    """A query that is asked for; an empty id: the platform chooses one."""
+    """A query that is asked for; an empty id: the platform chooses one. `request`: as in CreateQuery."""
 
     id: str
     sql: str
     sinks: Sequence[ConnectorSpec] = ()
     budget: Budget = NO_BUDGET
+    request: str = ""
 
 
 DEFAULT_PACE = Pace()
@@ -325,7 +326,7 @@ class Platform:
         scope: Scope,
         checks: SinkChecks,
     ) -> BatchItem:
-        id, sql, sinks, wish = wanted
+        id, sql, sinks, wish, request = wanted
         try:
             if id:
                 catalog.check_name("query id", id)
@@ -336,7 +337,7 @@ class Platform:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}
         full = scope.full(id) or self._free_id(scope)
-        return BatchItem(CreateQuery(full, query, tuple(sinks), budget), used)
+        return BatchItem(CreateQuery(full, query, tuple(sinks), budget, request), used)
 
     def _free_id(self, scope: Scope) -> str:
         """q-<n>, never used before by this tenant, and not given out twice in one life of the platform."""

@@ -17,8 +17,8 @@ from tests.ajoin.world import WAIT
 from tests.tools.ports import free_port
 
 INTERVAL = 1.0
-"""Seconds between two heartbeats: short, so that tests need not wait long, and long enough that a platform which gets no
-core for a while is not taken for dead."""
+"""Seconds between two heartbeats: short, so that tests need not wait long, and long enough that a platform which gets
+no core for a while is not taken for dead."""
 
 
 class Served:

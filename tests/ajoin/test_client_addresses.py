@@ -255,6 +255,29 @@ def test_calls_and_subscriptions_go_on_at_the_next_platform(tmp_path, asynchrono
     assert versions == [first + 1, first + 2, first + 3, first + 4]
 
 
+def test_a_create_whose_answer_got_lost_with_the_platform_is_not_done_twice(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    with platform(tmp_path / "a", tmp_path / "tier", address) as world:
+        for name, columns in (("V", V), ("W", W)):
+            world.client.create_stream(name, columns=columns, time="ts", source="push")
+        named = world.client.create_query(JOIN, id="q", request_id="r1")
+        chosen = world.client.create_query(JOIN, request_id="r2")
+        many = world.client.create_queries([JOIN, JOIN], request_id="r3")
+        other = world.client.create_query(JOIN, request_id="r4")
+        world.client.delete_query(other.id)
+    with platform(tmp_path / "b", tmp_path / "tier", address) as world:
+        assert world.client.create_query(JOIN, id="q", request_id="r1").uid == named.uid
+        assert world.client.create_query(JOIN, request_id="r2").uid == chosen.uid
+        assert [q.uid for q in world.client.create_queries([JOIN, JOIN], request_id="r3")] == [q.uid for q in many]
+        assert world.client.create_query(JOIN, request_id="r4").state == "DELETED"
+        assert len([q for q in world.client.queries() if q.state == "RUNNING"]) == 4
+        with pytest.raises(errors.InvalidRequest) as reused:
+            world.client.create_query(JOIN.replace("V.geo, ", ""), request_id="r2")
+        assert reused.value.reason == "REQUEST_ID_REUSED"
+        with pytest.raises(errors.AlreadyExists):
+            world.client.create_query(JOIN, id="q", request_id="r5")
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + WAIT
     while not condition():
