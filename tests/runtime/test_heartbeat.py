@@ -6,7 +6,10 @@ import time
 
 import pytest
 
+from ajoin.platform.platform import Platform, PlatformState
 from optimizer.errors import FailedPrecondition, Unavailable
+from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.connectors.base import ConnectorSpec
 from runtime.durable.claim import take
 from runtime.durable.heartbeat import HEARTBEAT, Beat, Heart, Pulse
 from runtime.durable.tier import DurableTier
@@ -14,7 +17,8 @@ from runtime.durable.watch import PATIENCE, Watch
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import LocalExecutor
-from tests.ajoin.world import WAIT
+from tests.ajoin.test_service_life import FailingExecutor
+from tests.ajoin.world import QUICK, WAIT, V, wall_clock
 
 PULSE = Pulse(0.01, "here:7411")
 
@@ -100,6 +104,20 @@ def test_an_engine_beats_from_its_claim_to_its_close_and_notices_a_loss_without_
     assert not Beat.read(tier).closed
     second.close()
     assert Beat.read(tier).closed
+
+
+def test_a_platform_that_has_failed_falls_silent(tmp_path, tier):
+    executor = FailingExecutor()
+    engine = Engine.open(tmp_path / "a", executor, EngineConfig(durable=tier.uri, pulse=PULSE), wall_clock)
+    with Platform(engine, clock=wall_clock, pace=QUICK) as platform:
+        columns = tuple(Column(name, ColumnType(type)) for name, type in V.items())
+        platform.create_stream(StreamSchema("V", columns, "ts"), ConnectorSpec("push")).result(WAIT)
+        platform.create_query("SELECT vID FROM V", "q")
+        executor.broken = True
+        platform.push("V", [{"ts": 1, "vID": 1, "geo": "x"}]).result(WAIT)
+        assert platform.wait_until(lambda: platform.state == PlatformState.FAILED, WAIT)
+        assert not platform.is_taken and platform.failure().reason == "PLATFORM_FAILED"
+        assert not engine.parts.heart._thread.is_alive() and not Beat.read(tier).closed
 
 
 # -- watching -----------------------------------------------------------------------------------------------
