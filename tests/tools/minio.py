@@ -36,7 +36,7 @@ MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 LEAN = ("-ldflags=-s -w", "-gcflags=all=-N -l")
 """Nobody debugs it, and tests ask little of it: without optimizations it takes a quarter less to build."""
-BUILD_S = 1800.0
+BUILD_S = 1000.0
 START_S = 300.0
 KEY, SECRET = "ajoin", "only-for-tests"
 
