@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # two workers, in the order and the groups of tests/spread.py; at the end, what took longest
 SPREAD := -n 2 --durations=20
 
-.PHONY: setup demo serve test test-long lint stubs stubs-check docs bench cluster-demo test-faults test-poison soak clean
+.PHONY: setup demo serve test s3-ahead test-long lint stubs stubs-check docs bench cluster-demo test-faults test-poison soak clean
 
 setup: $(STAMP)
 
@@ -42,7 +42,11 @@ stubs-check: setup
 	$(BIN)/python -m tests.tools.stubs --check
 	$(BIN)/python -m tests.tools.sync_client --check
 
-test: lint stubs-check
+# the S3 server of some tests is built the first time, which takes minutes: from here on in the background
+s3-ahead: setup
+	@$(BIN)/python -m tests.tools.minio --ahead
+
+test: s3-ahead lint stubs-check
 	$(BIN)/python -m pytest -m "not long" $(SPREAD)
 
 test-long: setup

@@ -31,6 +31,7 @@ from ajoin.platform.catalog import Limits
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
 from runtime.api import Budget
+from runtime.store.objects import shown
 
 DEFAULT_FILE = Path("ajoin.toml")
 FILE_VARIABLE = "AJOIN_CONFIG"
@@ -43,7 +44,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="AJOIN_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     listen: str = Field("127.0.0.1:7411", description="address the gRPC service listens on, host:port")
-    server: str = Field("127.0.0.1:7411", description="address client commands talk to, host:port")
+    server: str = Field(
+        "127.0.0.1:7411",
+        description="address client commands talk to, host:port; several with commas if others stand by",
+    )
     tls_cert: str = Field("", description="file with the service's certificate chain (PEM); empty: no TLS")
     tls_key: str = Field("", description="file with the key of tls_cert (PEM)")
     tls_client_ca: str = Field("", description="file with the authority that signs clients (PEM); empty: not asked for")
@@ -65,6 +69,20 @@ class Settings(BaseSettings):
         0,
         ge=0,
         description="with a store that is no path: most bytes of it that each machine keeps; 0: half of its free disk",
+    )
+    standby: bool = Field(
+        False, description="wait beside a running platform with the same store, and take over when it is gone"
+    )
+    standby_after_stop: bool = Field(
+        True, description="a standby takes over at once from a platform that was stopped; else it waits for its return"
+    )
+    heartbeat_interval: float = Field(
+        2.0,
+        gt=0,
+        description="with store: seconds between two signs of life; a standby takes over when 3 are missing",
+    )
+    advertise: str = Field(
+        "", description="address of this platform that a standby tells callers; empty: listen, with the host's name"
     )
     executor: Literal["spark", "local"] = Field(
         "spark", description="where epochs run: Spark, or this process (for trying things out)"
@@ -239,12 +257,19 @@ class Settings(BaseSettings):
             state_bytes=self.max_query_state_bytes or whole,
         )
 
-    @field_validator("listen", "server")
+    @field_validator("listen")
     @classmethod
     def _address(cls, value: str) -> str:
         host, _, port = value.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
+        if not host or "," in host or not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"{value!r} is not host:port")
+        return value
+
+    @field_validator("server")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for address in value.split(","):
+            cls._address(address.strip())
         return value
 
     @field_validator("spark_conf")
@@ -308,6 +333,7 @@ class Config:
         values = self.settings.model_dump(mode="json")
         for setting in ("control_options", "spark_conf"):
             values[setting] = [_masked(text) for text in values[setting]]
+        values["store"] = shown(values["store"])
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 

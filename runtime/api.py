@@ -73,12 +73,14 @@ class Incomplete(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateQuery:
-    """`sinks` are written besides the result log."""
+    """`sinks` are written besides the result log. `request`: a name of the request that is like no other's; the same
+    again is answered with the query that it created, also after a restart. Empty: each is a new one."""
 
     id: str
     query: Query
     sinks: tuple[ConnectorSpec, ...] = ()
     budget: Budget = NO_BUDGET
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)

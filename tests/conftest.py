@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, hypothesis profiles, and directories in memory.
+"""What all tests share: one Spark session, one S3 server, hypothesis profiles, and directories in memory.
 
 Most of what the engine does is append and force to disk; on a memory file system a test costs what it
 computes. Where there is none, everything works the same, only slower. `--hypothesis-profile=long` looks ten
@@ -7,6 +7,7 @@ times as hard.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from runtime.spark.executor import SparkExecutor
 from tests import spread
+from tests.tools import minio
 
 MEMORY = Path("/dev/shm")
 
@@ -60,3 +62,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     executor = SparkExecutor.start("local[2]", local_dir=tmp_path_factory.mktemp("spark"))
     yield executor
     executor.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[minio.MinIO]:
+    """The one S3 server of a worker. It is built the first time, which takes minutes."""
+    try:
+        minio.binary()
+    except minio.Unreachable as why:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"the tests with S3 must run here, but {why}")
+        pytest.skip(f"no S3 server: {why}")
+    with minio.running(tmp_path_factory.mktemp("s3")) as server:
+        yield server

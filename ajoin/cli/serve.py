@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,10 +14,12 @@ from rich.markup import escape
 
 from ajoin.cli.shell import ConfigOption, JsonFlag, MasterOption, console, print_json, waiting
 from ajoin.config import Config, Settings, load, parse_assignments
-from optimizer.errors import InternalError
 
 if TYPE_CHECKING:
     from ajoin.platform.platform import Platform
+    from ajoin.service.limits import ServiceLimits
+    from ajoin.service.security import Security
+    from runtime.store.watch import Watch
 
 
 def serve(
@@ -63,6 +65,10 @@ def serve(
         list[str] | None,
         typer.Option("--suspend", help="Suspend this query (or: all) before anything runs; can be repeated."),
     ] = None,
+    standby: Annotated[
+        bool | None,
+        typer.Option("--standby", help="Wait beside a platform with the same --store; take over when it is gone."),
+    ] = None,
     demo_streams: Annotated[
         bool, typer.Option("--demo-streams", help="Create the demo's streams V, W, C and R if missing.")
     ] = False,
@@ -81,6 +87,7 @@ def serve(
             "listen": listen,
             "state_dir": state_dir,
             "store": store,
+            "standby": standby,
             "spark_master": spark_master,
             "partitions": partitions,
             "batch_interval": batch_interval,
@@ -125,7 +132,9 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
 
     launch.configure_logging(settings)
     security = from_settings(settings)  # before Spark is started: it may say no
+    limits = limits_from_settings(settings)
     control = control_from_settings(settings)
+    watch = launch.watch(settings) if settings.standby else None
 
     def ready(address: str) -> None:
         if as_json:
@@ -138,19 +147,53 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
         running.enter_context(leaving_on_sigterm())
         with waiting("starting Spark" if settings.executor == "spark" else "starting") as say:
             executor = running.enter_context(launch.executor(settings))
-            say(f"recovering from {shown(settings.store) or settings.state_dir}")
-            platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
+            if watch is None:
+                say(f"recovering from {shown(settings.store) or settings.state_dir}")
+                platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
+        if watch is not None:
+            launch.prepare(executor)
+
+            def take_over(address: str) -> Platform:
+                here = settings.model_copy(update={"listen": address})
+                return running.enter_context(launch.platform(here, executor, suspend=suspend))
+
+            place = _stand_by(settings, watch, take_over, security, limits, as_json)
+            if place is None:
+                return
+            platform, address = place
+            settings = settings.model_copy(update={"listen": address})
         if demo_streams:
             _create_demo_streams(platform)
         topic = None if control is None else running.enter_context(ControlTopic(platform, control))
         if settings.metrics_port:
             collectors = [PlatformCollector(platform), *([] if topic is None else [topic])]
             running.enter_context(serve_metrics(settings.metrics_host, settings.metrics_port, *collectors))
-        serve_until_told(platform, settings.listen, ready, security, limits_from_settings(settings))
+        serve_until_told(platform, settings.listen, ready, security, limits)
         if platform.state == PlatformState.FAILED:  # what was committed could be read until now
-            raise InternalError(platform.status().message, reason="PLATFORM_FAILED")
+            raise platform.failure()
         if not as_json:
             console().print("stopped")
+
+
+def _stand_by(
+    settings: Settings,
+    watch: Watch,
+    take_over: Callable[[str], Platform],
+    security: Security,
+    limits: ServiceLimits,
+    as_json: bool,
+) -> tuple[Platform, str] | None:
+    """The platform that was taken over and where it is to listen; None: told to stop before, or in the middle of it."""
+    from ajoin.platform.standby import stand_by, told_to_stop
+    from ajoin.service.standby import StandbyServer
+
+    with StandbyServer(settings.listen, lambda: watch.address, security, limits) as server, told_to_stop() as told:
+        if as_json:
+            print_json({"standby": server.address, "state_dir": settings.state_dir})
+        else:
+            console().print(f"standing by on [bold]{server.address}[/]; end with Ctrl-C")
+        platform = stand_by(watch, settings.heartbeat_interval, told.wait, lambda: take_over(server.address))
+        return None if platform is None or told.is_set() else (platform, server.address)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 A person gets rich text; a program gets `--json`: exactly one JSON value on stdout (one a line for commands
 that follow something). Errors are one line on stderr, `error REASON: what happened (what to do)`, or with
 --json `{"error": {...}}` on stdout. Exit code 1: the platform said no; 2: the command, its configuration or
-its scenario is wrong and the platform was not asked.
+its scenario is wrong and the platform was not asked; 3: another platform has taken over the store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print JSON instead of text.", callback=_remember, is_eager=True)
 ]
 ServerOption = Annotated[
-    str | None, typer.Option("--server", help="host:port of the service (AJOIN_SERVER).", metavar="ADDRESS")
+    str | None,
+    typer.Option("--server", help="host:port of the service (AJOIN_SERVER); several with commas.", metavar="ADDRESS"),
 ]
 MasterOption = Annotated[
     str | None, typer.Option("--master", "--spark-master", help="Spark master, e.g. spark://host:7077.", metavar="URL")
@@ -92,6 +93,8 @@ class AJoinGroup(TyperGroup):
 
 
 def exit_code(error: AJoinError) -> int:
+    if error.reason == "STATE_TAKEN":
+        return 3
     return 2 if isinstance(error, ScenarioError) or error.reason.startswith("CONFIG_") else 1
 
 

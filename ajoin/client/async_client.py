@@ -21,7 +21,8 @@ from typing import Any, Literal, TypeVar, overload
 import grpc
 import pyarrow as pa
 
-from ajoin.client import requests
+from ajoin.client import addresses, requests
+from ajoin.client.addresses import Search
 from ajoin.client.connection import Connection
 from ajoin.client.requests import DEFAULT_TARGET, Order, Sink, new_request_id
 from ajoin.client.results import START, Batch, Collector, Cursor, Progress, Results
@@ -49,7 +50,11 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`timeout`: seconds a call may take; None: for ever. Subscriptions have no limit unless they are given one.
+    """`target`: host:port, or several (with commas, or a list) of a platform that has others standing by: calls and
+    subscriptions go on at the one that serves (addresses.py).
+
+    `timeout`: seconds a call may take; None: for ever. Subscriptions have no limit unless they are given one; with
+    several addresses they may be without a platform for as long as a call may take.
 
     `tls_ca`: a file with the authority to trust ('system': the well-known ones). `cert` and `key`: the client
     certificate, for platforms that ask for one. `token`: what `ajoin token create` printed.
@@ -57,7 +62,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
+        target: str | Sequence[str] = DEFAULT_TARGET,
         *,
         timeout: float | None = 60.0,
         tls_ca: str | Path | None = None,
@@ -65,19 +70,20 @@ class AsyncClient:
         key: str | Path | None = None,
         token: str | None = None,
     ) -> None:
-        connection = Connection(target, tls_ca, cert, key, token)
-        self._target = target
+        connection = Connection(addresses.parse(target), tls_ca, cert, key, token)
         self._timeout = timeout
         self._metadata = connection.metadata
-        self._channel = connection.aio_channel()
-        self._streams = StreamServiceStub(self._channel)
-        self._queries = QueryServiceStub(self._channel)
-        self._results = ResultServiceStub(self._channel)
-        self._plan = PlanServiceStub(self._channel)
-        self._admin = AdminServiceStub(self._channel)
+        self._addresses = connection.aio_channels()
+        self._streams = StreamServiceStub(self._addresses)
+        self._queries = QueryServiceStub(self._addresses)
+        self._results = ResultServiceStub(self._addresses)
+        self._plan = PlanServiceStub(self._addresses)
+        self._admin = AdminServiceStub(self._addresses)
 
     async def close(self) -> None:
-        await self._channel.close()
+        self._addresses.closed = True
+        for channel in self._addresses.channels:
+            await channel.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -270,8 +276,11 @@ class AsyncClient:
         now was. With `progress`, markers come along that say up to which watermark the rows are complete. Of
         the queries that had this id, `uid` names one; without it, the latest is meant.
         """
+        if self._addresses.several and uid is None:  # should it be cut off, it goes on with the same query
+            uid = (await self.query(id)).uid
         request = requests.subscribe(id, start, cursor, follow, uid)
-        async for item in self._stream(self._results.Subscribe, request, convert.item_from_pb, timeout):
+        method, after = self._results.Subscribe, requests.subscribe_after
+        async for item in self._stream(method, request, convert.item_from_pb, after, timeout):
             if progress or isinstance(item, Batch):
                 yield item
 
@@ -306,12 +315,16 @@ class AsyncClient:
         """
         return str((await self._call(self._plan.Explain, requests.explain(id, sql, format))).text)
 
-    def watch_plan(self, *, after_version: int | None = None, timeout: float | None = None) -> AsyncIterator[PlanEvent]:
+    async def watch_plan(
+        self, *, after_version: int | None = None, timeout: float | None = None
+    ) -> AsyncIterator[PlanEvent]:
         """Changelogs as they happen; after_version=0 begins with the first of all, None with the next."""
+        if self._addresses.several and after_version is None:  # should it be cut off, it misses nothing
+            after_version = (await self.status()).plan_version
         request = plan_pb2.WatchPlanRequest(after_version=after_version)
-        return self._stream(
-            self._plan.WatchPlan, request, lambda response: convert.plan_event_from_pb(response.change), timeout
-        )
+        method, after = self._plan.WatchPlan, requests.watch_after
+        async for change in self._stream(method, request, lambda response: response.change, after, timeout):
+            yield convert.plan_event_from_pb(change)
 
     async def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Optimization:
         """Optimize now, 'full' or 'incremental', and apply whatever is better; a dry run only says what it is."""
@@ -346,25 +359,36 @@ class AsyncClient:
         return convert.statistics_from_pb(await self._call(self._admin.GetStatistics, request))
 
     async def _call(self, method: Any, request: Any) -> Any:
-        for pause in (*requests.RETRY_AFTER, None):
+        search = Search(self._addresses, self._timeout, self._timeout, repeats=True)
+        while True:
             try:
-                return await method(request, timeout=self._timeout, metadata=self._metadata)
+                return await method(request, timeout=search.begin(), metadata=self._metadata)
             except grpc.RpcError as failure:
-                error = status.from_rpc(failure, self._target)
-                if pause is None or error.reason != status.UNREACHABLE:
-                    raise error from None
+                pause = search.pause(failure)
             await asyncio.sleep(pause)
-        raise AssertionError("the last try returns or raises")
 
     async def _stream(
-        self, method: Any, request: Any, convert_item: Callable[[Any], T], timeout: float | None
+        self,
+        method: Any,
+        request: Any,
+        convert_item: Callable[[Any], T],
+        after: Callable[[Any, T], Any],
+        timeout: float | None,
     ) -> AsyncIterator[T]:
-        """The call begins when the first item is asked for; it is cancelled when the caller stops asking."""
-        call = method(request, timeout=timeout, metadata=self._metadata)
-        try:
-            async for item in call:
-                yield convert_item(item)
-        except grpc.RpcError as failure:
-            raise status.from_rpc(failure, self._target) from None
-        finally:
-            call.cancel()
+        """The call begins when the first item is asked for; it is cancelled when the caller stops asking. `after`: the
+        request that goes on after an item, for a call that is cut off."""
+        search = Search(self._addresses, self._timeout, timeout, repeats=False)
+        while True:
+            call = method(request, timeout=search.begin(), metadata=self._metadata)
+            try:
+                async for message in call:
+                    search.found()
+                    item = convert_item(message)
+                    request = after(request, item)
+                    yield item
+                return
+            except grpc.RpcError as failure:
+                pause = search.pause(failure)
+            finally:
+                call.cancel()
+            await asyncio.sleep(pause)

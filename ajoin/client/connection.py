@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from ajoin.client.addresses import ATTENTIVE, Addresses
 from optimizer.errors import InvalidRequest
 
 SYSTEM = "system"
@@ -24,26 +25,32 @@ CHANNEL_OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """PEM files. `tls_ca`: the authority to trust, or 'system'; `cert` and `key`: who we are."""
+    """PEM files. `tls_ca`: the authority to trust, or 'system'; `cert` and `key`: who we are. The same for all
+    addresses."""
 
-    target: str
+    addresses: tuple[str, ...]
     tls_ca: str | Path | None = None
     cert: str | Path | None = None
     key: str | Path | None = None
     token: str | None = None
 
-    def channel(self) -> grpc.Channel:
+    def channels(self) -> Addresses:
         return self._open(grpc)
 
-    def aio_channel(self) -> Any:
+    def aio_channels(self) -> Addresses:
         return self._open(grpc.aio)
 
-    def _open(self, api: Any) -> Any:
-        """`api`: grpc or grpc.aio, which name their functions alike."""
+    def _open(self, api: Any) -> Addresses:
+        """`api`: grpc or grpc.aio, which name their functions alike. No channel connects before its first call."""
         credentials = self._credentials()
-        if credentials is None:
-            return api.insecure_channel(self.target, options=CHANNEL_OPTIONS)
-        return api.secure_channel(self.target, credentials, options=CHANNEL_OPTIONS)
+        options = CHANNEL_OPTIONS + (ATTENTIVE if len(self.addresses) > 1 else [])
+        channels = [
+            api.insecure_channel(address, options=options)
+            if credentials is None
+            else api.secure_channel(address, credentials, options=options)
+            for address in self.addresses
+        ]
+        return Addresses(self.addresses, channels)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,7 @@
 """From what a user writes to request messages: the part of a call that both clients share.
 
-A create or delete gets a `request_id` of its own, so that it can be repeated after a lost connection
-(`RETRY_AFTER`) without being done twice.
+A create or delete gets a `request_id` of its own, so that it can be repeated after a lost connection (addresses.py)
+without being done twice. `subscribe_after` and `watch_after` are the requests with which what was cut off goes on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-from ajoin.client.results import NOW, START, Cursor
+from ajoin.client.results import NOW, START, Batch, Cursor, Progress
 from ajoin.platform import catalog
 from ajoin.v1 import plan_pb2, queries_pb2, results_pb2, streams_pb2
 from ajoin.wire import convert
@@ -28,9 +28,6 @@ Sink = str | ConnectorSpec | tuple[str, Mapping[str, object]]
 
 Order: TypeAlias = "str | Sequence[Order]"
 """A join order as nested lists of aliases: [["V", "W"], "C"]."""
-
-RETRY_AFTER = (0.1, 0.3, 1.0)
-"""Seconds to wait before each repetition of a call that did not reach the service."""
 
 
 def new_request_id() -> str:
@@ -95,6 +92,19 @@ def subscribe(
             {START: results_pb2.START_POSITION_START, NOW: results_pb2.START_POSITION_NOW},
         )
     return request
+
+
+def subscribe_after(request: results_pb2.SubscribeRequest, item: Batch | Progress) -> results_pb2.SubscribeRequest:
+    return results_pb2.SubscribeRequest(
+        query_id=request.query_id,
+        uid=request.uid,
+        stop_when_caught_up=request.stop_when_caught_up,
+        after=convert.cursor_to_pb(item.cursor),
+    )
+
+
+def watch_after(request: plan_pb2.WatchPlanRequest, change: plan_pb2.PlanChange) -> plan_pb2.WatchPlanRequest:
+    return plan_pb2.WatchPlanRequest(after_version=change.version)
 
 
 def explain(id: str | None, sql: str | None, format: str) -> plan_pb2.ExplainRequest:

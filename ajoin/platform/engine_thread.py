@@ -7,8 +7,10 @@ epoch is run and the time until the next look doubles, up to `idle_interval`; a 
 
 An epoch that something outside keeps from running (a broker that is away, a full disk) is tried again until it runs.
 An epoch that fails in any other way ends the thread: the state is FAILED, the message says why, and everything that
-waits or comes later is answered with InternalError. The state in memory may then be wrong, so it is not used any more;
+waits or comes later is answered with `failure`. The state in memory may then be wrong, so it is not used any more;
 what was committed can still be read, and a restart recovers from there. A call that fails only fails its own request.
+That another platform has taken the store (STATE_TAKEN) is a failure like others, but said as it is: callers can
+go on there.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ class EngineThread:
         self.changes = ChangeNotifier()
         self.state = PlatformState.STARTING
         self.message = ""
+        self.failure: AJoinError | None = None
 
     def start(self) -> None:
         self._enter(PlatformState.RUNNING)
@@ -188,7 +191,11 @@ class EngineThread:
                 request.future.set_exception(outage)
             return
         except Exception as failure:
-            error = InternalError(f"the query batch failed: {failure}", reason="BATCH_FAILED")
+            error = (
+                failure
+                if is_taken(failure)
+                else InternalError(f"the query batch failed: {failure}", reason="BATCH_FAILED")
+            )
             for request in batch:
                 request.future.set_exception(error)
             raise
@@ -198,13 +205,17 @@ class EngineThread:
     def _fail(self, failure: Exception) -> None:
         said = str(failure) if isinstance(failure, AJoinError) else f"{type(failure).__name__}: {failure}"
         self.message = f"failed after epoch {self._engine.epoch}: {said}"
-        self.mailbox.close(
-            InternalError(
+        self.failure = (
+            failure
+            if isinstance(failure, AJoinError) and is_taken(failure)
+            else InternalError(
                 f"the platform has {self.message}",
                 reason="PLATFORM_FAILED",
                 hint="see the server's log; a restart recovers from the last committed epoch",
             )
         )
+        self.mailbox.close(self.failure)
+        self._engine.fall_silent()
         self._enter(PlatformState.FAILED)
 
     def _end(self) -> None:
@@ -219,3 +230,8 @@ class EngineThread:
         self.state = state
         log.info("the platform is %s", state.lower(), extra={"state": state.value, "epoch": self._engine.epoch})
         self.changes.notify()
+
+
+def is_taken(failure: Exception | None) -> bool:
+    """Has another platform taken the store?"""
+    return isinstance(failure, AJoinError) and failure.reason == "STATE_TAKEN"

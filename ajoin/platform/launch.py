@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -32,8 +33,12 @@ from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.engine.exchange import store_required
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.kernels.warm import warm_up
+from runtime.log.lock import StateLock
 from runtime.machine.calibrate import calibrated
+from runtime.store.heartbeat import Pulse
 from runtime.store.objects import below, objects_at
+from runtime.store.watch import Watch
 
 
 def load_plugins(settings: Settings) -> None:
@@ -128,6 +133,7 @@ def open_engine(
         pacing=pacing,
         store=settings.store or None,
         cache_bytes=settings.cache_bytes,
+        pulse=Pulse(settings.heartbeat_interval, advertised(settings)),
         weights=None if isinstance(executor, LocalExecutor) else _weights(),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
@@ -137,6 +143,35 @@ def _weights() -> Weights:
     """What indexing, intersecting and materializing cost on this machine: measured once, in about a second."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
     return calibrated(cache, time.perf_counter).weights
+
+
+def advertised(settings: Settings) -> str:
+    """The address at which others can call; empty: not known before the port is chosen."""
+    if settings.advertise:
+        return settings.advertise
+    host, _, port = settings.listen.rpartition(":")
+    if port == "0":
+        return ""
+    return f"{socket.gethostname()}:{port}" if host.strip("[]") in ("0.0.0.0", "::") else settings.listen
+
+
+def watch(settings: Settings) -> Watch:
+    """A look at the platform whose place is to be taken, after everything was checked that can be checked before."""
+    if not settings.store:
+        raise InvalidRequest(
+            "a standby takes over what is in a store, and there is none",
+            reason="CONFIG_INVALID",
+            hint="set store as well, to the one of the platform",
+        )
+    StateLock(settings.state_dir).release()  # of its own: the platform's is in use
+    return Watch(objects_at(settings.store), settings.heartbeat_interval, settings.standby_after_stop, time.monotonic)
+
+
+def prepare(executor: Executor) -> None:
+    """What an opening would do first, done before: a standby has the time."""
+    warm_up()
+    if not isinstance(executor, LocalExecutor):
+        _weights()
 
 
 @contextmanager

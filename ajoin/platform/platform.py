@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +23,7 @@ from ajoin.platform import catalog
 from ajoin.platform.batch import Applied, Outcome
 from ajoin.platform.budgets import granted
 from ajoin.platform.catalog import Limits
-from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState
+from ajoin.platform.engine_thread import EngineThread, Pace, PlatformState, is_taken
 from ajoin.platform.mailbox import BatchItem, BatchRequest, EngineCall
 from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
@@ -58,12 +59,13 @@ T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
-    """A query that is asked for; an empty id: the platform chooses one."""
+    """A query that is asked for; an empty id: the platform chooses one. `request`: as in CreateQuery."""
 
     id: str
     sql: str
     sinks: Sequence[ConnectorSpec] = ()
     budget: Budget = NO_BUDGET
+    request: str = ""
 
 
 DEFAULT_PACE = Pace()
@@ -111,6 +113,16 @@ class Platform:
     @property
     def state(self) -> PlatformState:
         return self._thread.state
+
+    @property
+    def is_taken(self) -> bool:
+        """Has another platform taken over? Then this one has failed."""
+        return is_taken(self._thread.failure)
+
+    def failure(self) -> AJoinError:
+        """Why it has failed: what its callers are told."""
+        assert self._thread.failure is not None, "only a platform that has failed has a failure"
+        return copy(self._thread.failure)  # what is raised collects frames, and would keep them
 
     # -- changes: from any thread; the Future is resolved between two epochs --
 
@@ -314,7 +326,7 @@ class Platform:
         scope: Scope,
         checks: SinkChecks,
     ) -> BatchItem:
-        id, sql, sinks, wish = wanted
+        id, sql, sinks, wish, request = wanted
         try:
             if id:
                 catalog.check_name("query id", id)
@@ -325,7 +337,7 @@ class Platform:
             return BatchItem(refused)
         used = {name: schemas[name] for name in query.streams}
         full = scope.full(id) or self._free_id(scope)
-        return BatchItem(CreateQuery(full, query, tuple(sinks), budget), used)
+        return BatchItem(CreateQuery(full, query, tuple(sinks), budget, request), used)
 
     def _free_id(self, scope: Scope) -> str:
         """q-<n>, never used before by this tenant, and not given out twice in one life of the platform."""

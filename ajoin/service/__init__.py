@@ -1,6 +1,8 @@
 """The gRPC service: `ajoin.v1` in front of a Platform.
 
 server.py         life of the server: start, health, reflection, graceful end
+listen.py         opening the port
+standby.py        what one answers that stands by for another
 security.py       TLS, and where the service may listen without
 limits.py         what one connection may do
 access.py         who may call what

@@ -7,8 +7,9 @@ answer.
 
 Refusals are answers too and are kept. What may go away by itself (Unavailable, InternalError) is not: then
 the repetition is a new try. Answers are held for `seconds`, and the latest `kept` and `bytes` at most; they do not
-survive a restart of the server. Of a call that has ended only its answer is held, not the task that made it with its
-frames.
+survive a restart of the server. What was created can be found again all the same: a query remembers its request
+(runtime.api.CreateQuery), so at the next server a repeated create is answered with it. Of a call that has ended only
+its answer is held, not the task that made it with its frames.
 """
 
 from __future__ import annotations

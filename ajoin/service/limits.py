@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from ajoin.config import Settings
 
 LARGEST_RESPONSE = 64 << 20
+LEAST_PING_MS = 2_000
+"""Between two pings of a client; one that asks more often is hung up on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class ServiceLimits:
             # All subscribers may come back at once after a restart: so many calls may wait to be looked at.
             ("grpc.server.max_pending_requests", self.subscribers),
             ("grpc.server.max_pending_requests_hard_limit", 2 * self.subscribers),
+            # Clients that know several addresses ask this often whether this one is still there.
+            ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_MS),
             *((name, round(1000 * seconds)) for name, seconds in times.items() if seconds),
         ]
 

@@ -12,7 +12,7 @@ from ajoin.service.checks import require
 from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
 from ajoin.wire import convert
-from optimizer.errors import InternalError, InvalidRequest, PermissionDenied, Unavailable
+from optimizer.errors import InvalidRequest, PermissionDenied, Unavailable
 from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
 
 MOST_PARTITIONS = 4096
@@ -61,7 +61,7 @@ class PlanService(rpc.PlanServiceServicer):
                 version = event.version
                 await context.write(pb.WatchPlanResponse(change=convert.plan_event_to_pb(event)))
             if state == PlatformState.FAILED:
-                raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
+                raise self._platform.failure()
             if state != PlatformState.RUNNING:
                 raise Unavailable("the platform is stopping", reason="STOPPING", hint=f"watch on after {version}")
             await changed.wait()

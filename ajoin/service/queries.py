@@ -43,7 +43,7 @@ class QueryService(rpc.QueryServiceServicer):
 
     async def CreateQuery(self, request: pb.CreateQueryRequest, context: Any) -> pb.CreateQueryResponse:
         async def run() -> pb.CreateQueryResponse:
-            info = only(await self._create([request.spec]))
+            info = only(await self._create([request.spec], request.request_id))
             return pb.CreateQueryResponse(query=_shown(info))
 
         return await self._idempotency.once(request, run, caller().tenant)
@@ -58,7 +58,7 @@ class QueryService(rpc.QueryServiceServicer):
                     reason="BATCH_TOO_LARGE",
                     hint="send several calls",
                 )
-            outcomes = await self._create(request.specs)
+            outcomes = await self._create(request.specs, request.request_id)
             return pb.CreateQueriesResponse(outcomes=map(_outcome_to_pb, outcomes))
 
         return await self._idempotency.once(request, run, caller().tenant)
@@ -102,18 +102,21 @@ class QueryService(rpc.QueryServiceServicer):
         token = _write_token(page[-1], state) if rest else ""
         return pb.ListQueriesResponse(queries=map(convert.query_to_pb, page), next_page_token=token)
 
-    async def _create(self, specs: Sequence[pb.QuerySpec]) -> list[Outcome]:
-        wanted = [_wanted(spec) for spec in specs]
+    async def _create(self, specs: Sequence[pb.QuerySpec], request_id: str) -> list[Outcome]:
+        """Each query remembers which request it comes from: a repetition finds it when the cache of answers was lost
+        with the process that had it."""
         who = caller()
+        names = (f"{who.tenant}/{request_id}/{i}" if request_id else "" for i in range(len(specs)))
+        wanted = [_wanted(spec, name) for spec, name in zip(specs, names, strict=True)]
         # Sinks that do not answer hold a thread for seconds; those who ask for none must not wait behind them.
         threads = self._asking if any(w.sinks for w in wanted) else None
         ask = partial(self._platform.create_queries, wanted, who.tenant, who.quota)
         return await asyncio.wrap_future(await asyncio.get_running_loop().run_in_executor(threads, ask))
 
 
-def _wanted(spec: pb.QuerySpec) -> Wanted:
+def _wanted(spec: pb.QuerySpec, request: str) -> Wanted:
     sinks = tuple(map(convert.connector_from_pb, spec.sinks))
-    return Wanted(spec.query_id, spec.sql, sinks, convert.budget_from_pb(spec.budget))
+    return Wanted(spec.query_id, spec.sql, sinks, convert.budget_from_pb(spec.budget), request)
 
 
 def _outcome_to_pb(outcome: Outcome) -> pb.QueryOutcome:

@@ -37,7 +37,7 @@ from ajoin.service.in_flight import InFlight, Place, too_slow
 from ajoin.v1 import results_pb2 as pb
 from ajoin.v1 import results_pb2_grpc as rpc
 from ajoin.wire import convert
-from optimizer.errors import AJoinError, InternalError, InvalidRequest, Unavailable
+from optimizer.errors import AJoinError, InvalidRequest, Unavailable
 from runtime import api
 from runtime.api import QueryInfo, QueryState, ResultBatch
 
@@ -132,7 +132,7 @@ class ResultService(rpc.ResultServiceServicer):
             if view.info.state != QueryState.RUNNING or request.stop_when_caught_up:
                 return
             if view.state == PlatformState.FAILED:
-                raise InternalError(self._platform.status().message, reason="PLATFORM_FAILED")
+                raise self._platform.failure()
             await changed.wait()
 
     def _view(self, id: str, uid: str) -> _View:

@@ -6,7 +6,8 @@ program (demo, tests).
 
 The end: health says NOT_SERVING and no new call is accepted; the platform answers what waits, finishes its
 epoch and closes the engine; subscribers are told to reconnect later; then the server goes. Health follows the
-platform: it is SERVING exactly while epochs run, so health checks see a failed engine.
+platform: it is SERVING exactly while epochs run, so health checks see a failed engine. A platform that has failed goes
+on answering reads until it is told to stop; one that was replaced by another ends by itself.
 
 Only one server may own an address: port sharing between processes is switched off, because two platforms that
 answer alternately are worse than one clear error.
@@ -33,6 +34,7 @@ from ajoin.service.change_signal import ChangeSignal
 from ajoin.service.idempotency import IdempotencyCache
 from ajoin.service.in_flight import InFlight
 from ajoin.service.limits import ServiceLimits
+from ajoin.service.listen import listen
 from ajoin.service.plan import PlanService
 from ajoin.service.queries import QueryService
 from ajoin.service.quotas import Quotas
@@ -85,25 +87,14 @@ class Server:
         self._changes = ChangeSignal(self._platform)
         self._health = health.aio.HealthServicer()
         self._add_services()
-        host = self._wanted.rpartition(":")[0]
-        tls = self._security.tls
         try:
-            port = (
-                self._server.add_insecure_port(self._wanted)
-                if tls is None
-                else self._server.add_secure_port(self._wanted, tls.credentials())
-            )
-        except RuntimeError:
+            self.address = listen(self._server, self._wanted, self._security)
+        except FailedPrecondition:
             self._queries.close()
             self._changes.close()
-            raise FailedPrecondition(
-                f"cannot listen on {self._wanted}",
-                reason="ADDRESS_IN_USE",
-                hint="another program may use the port; choose another address",
-            ) from None
+            raise
         await self._server.start()
         self._watcher = asyncio.create_task(self._follow_health())
-        self.address = f"{host}:{port}"
         return self.address
 
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
@@ -146,7 +137,8 @@ def serve(
     security: Security = OPEN,
     limits: ServiceLimits = DEFAULT_LIMITS,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then end gracefully. Only on the main thread."""
+    """Serve until SIGTERM or SIGINT, or until another platform has taken over, then end gracefully. Only on the main
+    thread."""
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -161,7 +153,15 @@ def serve(
             raise
         if on_ready is not None:
             on_ready(bound)
+
+        def look() -> None:
+            if platform.is_taken:
+                loop.call_soon_threadsafe(ended.set)
+
+        unlisten = platform.add_listener(look)
+        look()
         await ended.wait()
+        unlisten()
         await server.stop()
 
     asyncio.run(run())

@@ -67,6 +67,7 @@ class Batch:
         self.running = dict(state.running)
         self.names = {r.query.id: uid for uid, r in state.queries.items() if r.running}
         self.suspended = {r.query.id: uid for uid, r in state.queries.items() if r.state == QueryState.SUSPENDED}
+        self.requests = {r.request: uid for uid, r in state.queries.items() if r.request}
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
         self.memory: Memory = coordinator.planner.memory
@@ -125,6 +126,8 @@ class Batch:
         return NotFound(f"there is no query {id!r}", reason="QUERY_NOT_FOUND")
 
     def _create(self, control: CreateQuery) -> str:
+        if control.request in self.requests:
+            return self._repeated(control)
         if control.id in self.names:
             raise AlreadyExists(
                 f"query {control.id!r} is running already", reason="QUERY_EXISTS", hint="choose another id"
@@ -152,7 +155,22 @@ class Batch:
         self._admit(rq, step.plan)
         self.plan, self.memory = step.plan, step.memory
         self.running[uid], self.names[control.id] = rq, uid
-        self.added[uid] = QueryAdded(query=rq, sinks=control.sinks, budget=control.budget)
+        self.added[uid] = QueryAdded(query=rq, sinks=control.sinks, budget=control.budget, request=control.request)
+        if control.request:
+            self.requests[control.request] = uid
+        return uid
+
+    def _repeated(self, control: CreateQuery) -> str:
+        """Its first answer got lost, perhaps with the process that gave it: it is the same query, whatever became of
+        it since."""
+        uid = self.requests[control.request]
+        created = self.added.get(uid) or self.state.queries[uid]
+        if created.query.query != control.query:
+            raise InvalidRequest(
+                f"the request that created query {created.query.id!r} was a different one",
+                reason="REQUEST_ID_REUSED",
+                hint="give every request an id of its own; repeat an id only to repeat the request",
+            )
         return uid
 
     def _admit(self, rq: RunningQuery, plan: Plan) -> None:

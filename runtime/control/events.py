@@ -108,6 +108,7 @@ class QueryAdded:
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
     budget: Budget = NO_BUDGET
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         group = placed.group if placed else 0
         record = QueryRecord(added.query, added.sinks, event.at_ms, plan.version, s.epoch + 1, group)
         fold = fold_key(added.query).name if added.query.query.folds else ""
-        queries[uid] = replace(record, budget=added.budget, fold=fold)
+        queries[uid] = replace(record, budget=added.budget, fold=fold, request=added.request)
         names[added.query.id] = uid
     for ended in event.ended:
         suspended = Suspension(s.epoch + 1, ended.suspended) if ended.suspended else None

@@ -74,7 +74,7 @@ class QueryRecord:
     latest rows in its result log. `work`: rows that were counted for it before they were made, while it or somebody
     else had a budget that needs it. `incomplete`: where rows were left out because it chose a sample. `fold`: under
     which name its partials are, if it folds; `overflows`: sums that did not fit BIGINT and are NULL. `debt`: how
-    many epochs of its budget it has used beyond it."""
+    many epochs of its budget it has used beyond it. `request`: who asked for it, if that was said."""
 
     query: RunningQuery
     sinks: tuple[ConnectorSpec, ...]
@@ -94,6 +94,7 @@ class QueryRecord:
     fold: str = ""
     overflows: int = 0
     debt: float = 0.0
+    request: str = ""
 
     @property
     def state(self) -> QueryState:

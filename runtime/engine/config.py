@@ -10,6 +10,7 @@ from optimizer.cost.model import Weights
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.execution.sharing import SharingName
+from runtime.store.heartbeat import Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class EngineConfig:
     """URI or path, which all tasks see, of what holds the state; None: the state directory does."""
     cache_bytes: int = 0
     """With a store that cannot be mapped: most bytes of it that each machine keeps; 0: half of its free disk."""
+    pulse: Pulse | None = None
+    """With a store: how the engine shows those who stand by that it lives; None: not at all."""
     finish_on_open: bool = True
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()

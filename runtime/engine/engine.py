@@ -95,11 +95,16 @@ class Engine:
         return self.state.epoch
 
     def close(self) -> None:
-        """Graceful end: everything is on disk already; a snapshot makes the next start quick."""
+        """Graceful end: everything is on disk already; a snapshot makes the next start quick. Who stands by is told."""
         if self.state.planned is None:
             self.parts.journal.snapshot()
         self.parts.deliveries.close()
+        self.parts.heart.close()
         self.abandon()
+
+    def fall_silent(self) -> None:
+        """This engine is of no use any more: no more signs of life, so that another platform may take its place."""
+        self.parts.heart.stop()
 
     def abandon(self) -> None:
         """End like a killed process: no snapshot, no waiting for sinks; only locks, files and threads are released."""

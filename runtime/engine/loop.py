@@ -77,7 +77,9 @@ class EpochLoop:
         self._raised.pop(stream, None)
 
     def has_input(self) -> bool:
-        """Would an epoch now have something to read, a watermark to raise, or postponed work to do?"""
+        """Would an epoch now have something to read, a watermark to raise, or postponed work to do? STATE_TAKEN if
+        another platform has taken the store meanwhile, which nobody would notice who has nothing to write."""
+        self._parts.heart.check()
         s = self._state
         if s.planned is not None or self._raised or can_go_on(s):
             return True

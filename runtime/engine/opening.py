@@ -1,6 +1,6 @@
 """Opening an engine: claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
 
-    claim       one process per state directory, and one platform per store
+    claim       one process per state directory, and one platform per store, which shows that it lives
     read        the log that counts
     replay      the state is the fold of its events
     take over   sources are opened; from here on no other owner's writes count
@@ -45,6 +45,7 @@ from runtime.execution.executor import Executor
 from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
+from runtime.store.heartbeat import Heart, NoHeart
 from runtime.store.interface import LocalState, StateStore
 from runtime.store.stored import StoredState
 
@@ -81,6 +82,8 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         undo.callback(lock.release)
         store = _store(directory, config, instance)
         undo.callback(store.close)
+        heart = _heart(store, config)
+        undo.callback(heart.stop)
         contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = _planner(config)
@@ -107,6 +110,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             planner=planner,
             journal=Journal(store.log, coordinator, config.snapshot_every),
             store=store,
+            heart=heart,
             exchange=exchange,
             results=files.results,
             sources=Sources(directory / "sources", store, config.allowed_roots),
@@ -120,6 +124,12 @@ def _store(directory: Path, config: EngineConfig, instance: str) -> StateStore:
     if config.store is None:
         return LocalState(directory)
     return StoredState(config.store, directory, config.cache_bytes, instance[:8])
+
+
+def _heart(store: StateStore, config: EngineConfig) -> Heart | NoHeart:
+    if store.claim is None or config.pulse is None:
+        return NoHeart()
+    return Heart(store.claim, config.pulse).start()
 
 
 def _planner(config: EngineConfig) -> Planner:

@@ -16,6 +16,7 @@ from runtime.engine.journal import Journal
 from runtime.engine.sources import Sources
 from runtime.execution.sharing import SHARING, Sharing
 from runtime.results.log import ResultLog
+from runtime.store.heartbeat import Heart, NoHeart
 from runtime.store.interface import StateStore
 
 
@@ -31,6 +32,7 @@ class Parts:
     planner: Planner
     journal: Journal
     store: StateStore
+    heart: Heart | NoHeart
     exchange: Exchange
     results: ResultLog
     sources: Sources

@@ -77,7 +77,7 @@ class Verdict:
 
 def may_be_a_query(failure: Exception) -> bool:
     """A task that died, be it of a query, of the plug-in that it uses, or of a tuple. Outages pass, damage is repaired,
-    and a lost tier or log is nobody's fault."""
+    and a lost store or log is nobody's fault."""
     if isinstance(failure, AJoinError):
         return isinstance(failure, InternalError) and failure.reason in (STAGE_FAILED, PLUGIN_FAILED)
     return True

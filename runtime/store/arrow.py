@@ -2,6 +2,9 @@
 
 A store of objects (s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name
 and are renamed. On a path `sync` also forces them to disk; the other kinds always have them safe when `put` returns.
+
+A file system that does not answer is an outage (`STORE_UNAVAILABLE`), to be waited out like a full disk, and so is one
+that lets nobody in (`STORE_REFUSED`): credentials run out, and come back.
 """
 
 from __future__ import annotations
@@ -20,13 +23,21 @@ from optimizer.errors import InvalidRequest, Unavailable
 from runtime.store.objects import shown
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
+REFUSALS = (
+    "NO_SUCH_BUCKET",
+    "ACCESS_DENIED",
+    "INVALID_ACCESS_KEY_ID",
+    "INVALID_CLIENT_TOKEN",
+    "SIGNATURE_DOES_NOT_MATCH",
+)
+"""pyarrow names the error of the store in its text, and has no other place for it."""
 
 
 class ArrowObjects:
     """Names are relative paths with forward slashes. May be used by several threads."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri, self.shown = uri, shown(uri)
         self._fs, self._root = _resolve(uri)
         self._whole = self._fs.type_name in OBJECT_STORES
         self._local = self._fs.type_name == "local"
@@ -107,8 +118,16 @@ class ArrowObjects:
         except FileNotFoundError:
             raise
         except OSError as e:
+            said = f"({name or 'its list'}): {e}"
+            if refused(e):
+                raise Unavailable(
+                    f"the store {shown(self.uri)} refuses the platform {said}",
+                    reason="STORE_REFUSED",
+                    hint="check that the bucket exists, and the credentials; nothing is lost, and a platform that runs "
+                    "goes on when it is let in",
+                ) from e
             raise Unavailable(
-                f"the store {shown(self.uri)} does not do its work ({name or 'its list'}): {e}",
+                f"the store {shown(self.uri)} does not do its work {said}",
                 reason="STORE_UNAVAILABLE",
                 hint="nothing is lost; the platform goes on when it answers again",
             ) from e
@@ -127,6 +146,10 @@ def _resolve(uri: str) -> tuple[Any, str]:
     except OSError as e:
         raise Unavailable(f"the store {shown(uri)} cannot be reached: {e}", reason="STORE_UNAVAILABLE") from e
     return system, path.rstrip("/")
+
+
+def refused(failure: OSError) -> bool:
+    return isinstance(failure, PermissionError) or any(f"AWS Error {name}" in str(failure) for name in REFUSALS)
 
 
 def _sync(path: str) -> None:

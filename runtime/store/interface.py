@@ -19,6 +19,7 @@ from runtime.control.state import State
 from runtime.log.log import Log, LogContents
 from runtime.results.log import ResultLog
 from runtime.results.segment import SegmentFolder, SegmentTarget
+from runtime.store.claim import Claim
 from runtime.store.mark import check_alone
 
 
@@ -69,7 +70,10 @@ class Files(Protocol):
 
 
 class StateStore(Protocol):
-    """Owned by the engine's thread."""
+    """Owned by the engine's thread. `claim`: on a store that other platforms could take; None: there is none."""
+
+    @property
+    def claim(self) -> Claim | None: ...
 
     @property
     def log(self) -> Records: ...
@@ -120,6 +124,8 @@ class StateStore(Protocol):
 
 class LocalState:
     """The state directory is all there is, and all tasks see it."""
+
+    claim = None
 
     def __init__(self, directory: Path) -> None:
         check_alone(directory)

@@ -122,6 +122,10 @@ def below(uri: str, name: str) -> str:
     return f"{place.rstrip('/')}/{name}{mark}{options}"
 
 
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#]*@")
+
+
 def shown(uri: str) -> str:
-    """The URI as people may see it: one for s3 can carry a key and its secret."""
-    return re.sub(r"//[^/@]*@", "//", uri)
+    """The URI as people may see it: without user, password and options. One for s3 can carry a key and its secret, and
+    messages, logs and callers on other machines must not get them."""
+    return _CREDENTIALS.sub("", uri).partition("?")[0] if "://" in uri else uri

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -20,6 +19,7 @@ from ajoin.service.tokens import Role, create_token
 from optimizer.errors import InternalError
 from tests.ajoin.certificates import Authority
 from tests.ajoin.world import WAIT
+from tests.tools.ports import free_port
 
 
 @contextmanager
@@ -61,9 +61,7 @@ def test_it_serves_until_it_is_told_to_stop_and_recovers(tmp_path: Path, number:
 def test_it_serves_other_machines_with_tls_tokens_metrics_and_a_json_log(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca", "ours")
     pair = authority.sign("server")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     tokens = tmp_path / "tokens.toml"
     token = create_token(tokens, "operator", Role.admin)
     flags = [

@@ -32,14 +32,14 @@ TUPLES, BATCH = 600, 12
 COLUMNS = {c.name: c.type.value for c in schema("A").columns}
 
 
-def options(name):
-    return dict(generator(name).options) | {"limit": str(TUPLES), "batch": str(BATCH)}
+def options(name, count=TUPLES):
+    return dict(generator(name).options) | {"limit": str(count), "batch": str(BATCH)}
 
 
-def tuples(name):
-    source = GeneratorSource(parse_config(options(name), schema(name)))
+def tuples(name, count=TUPLES):
+    source = GeneratorSource(parse_config(options(name, count), schema(name)))
     out = []
-    for read in source.reads({"n": 0, "t0": 0}, {"n": TUPLES, "t0": 0}):
+    for read in source.reads({"n": 0, "t0": 0}, {"n": count, "t0": 0}):
         table = read.load(schema(name)).table
         table = table.set_column(table.column_names.index("ts"), "ts", table["ts"].cast(pa.int64()))
         out += [Tuple(1, row["ts"], row) for row in table.to_pylist()]

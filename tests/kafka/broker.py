@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
+
+from tests.tools.ports import free_port
 
 POM = Path(__file__).with_name("pom.xml")
 CLUSTER = "ajoinTestsClusterIdAAA"
@@ -175,12 +176,6 @@ class Broker:
                 for records in consumer.poll(500).values():
                     messages += records
         return messages
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _secure_settings(address: str, store: Path) -> dict[str, str]:

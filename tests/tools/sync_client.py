@@ -29,7 +29,7 @@ WORDS = {
     "AsyncIterator": "Iterator",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
-    "aio_channel": "channel",
+    "aio_channels": "channels",
     "asyncio": "time",  # asyncio.sleep is time.sleep
 }
 
