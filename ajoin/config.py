@@ -31,6 +31,7 @@ from ajoin.platform.catalog import Limits
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
 from runtime.api import Budget
+from runtime.store.objects import shown as without_secret
 
 DEFAULT_FILE = Path("ajoin.toml")
 FILE_VARIABLE = "AJOIN_CONFIG"
@@ -308,6 +309,7 @@ class Config:
         values = self.settings.model_dump(mode="json")
         for setting in ("control_options", "spark_conf"):
             values[setting] = [_masked(text) for text in values[setting]]
+        values["store"] = without_secret(values["store"])
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 
