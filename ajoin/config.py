@@ -31,7 +31,7 @@ from ajoin.platform.catalog import Limits
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
 from runtime.api import Budget
-from runtime.store.objects import shown
+from runtime.store.objects import shown as without_secret
 
 DEFAULT_FILE = Path("ajoin.toml")
 FILE_VARIABLE = "AJOIN_CONFIG"
@@ -333,7 +333,7 @@ class Config:
         values = self.settings.model_dump(mode="json")
         for setting in ("control_options", "spark_conf"):
             values[setting] = [_masked(text) for text in values[setting]]
-        values["store"] = shown(values["store"])
+        values["store"] = without_secret(values["store"])
         return values | ({"token": HIDDEN} if values["token"] else {})
 
 

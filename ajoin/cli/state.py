@@ -23,15 +23,25 @@ app = typer.Typer(help="A state directory, without the platform.", no_args_is_he
 DirectoryOption = Annotated[
     Path | None, typer.Option("--state-dir", help="The directory; default: the setting state_dir.", file_okay=False)
 ]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="Look at this store instead of a directory.", metavar="URI")
+]
 RUNNING = "a platform is running in this directory: what it shows is a moment of it"
 
 
 @app.command("inspect")
-def inspect(state_dir: DirectoryOption = None, config: ConfigOption = None, as_json: JsonFlag = False) -> None:
+def inspect(
+    store: StoreOption = None,
+    state_dir: DirectoryOption = None,
+    config: ConfigOption = None,
+    as_json: JsonFlag = False,
+) -> None:
     """What is in it: epoch, plan, streams, queries, files. Changes nothing, also while a platform runs."""
     from runtime.state_tools.report import inspect as look
+    from runtime.state_tools.report import inspect_store
 
-    report = look(_directory(state_dir, config))
+    directory = _directory(state_dir, config)
+    report = inspect_store(store) if store else look(directory)
     if as_json:
         print_json(report)
     else:
@@ -40,9 +50,7 @@ def inspect(state_dir: DirectoryOption = None, config: ConfigOption = None, as_j
 
 @app.command("verify")
 def verify(
-    store: Annotated[
-        str | None, typer.Option("--store", help="Check this store instead of a directory.", metavar="URI")
-    ] = None,
+    store: StoreOption = None,
     state_dir: DirectoryOption = None,
     config: ConfigOption = None,
     as_json: JsonFlag = False,

@@ -28,6 +28,7 @@ from runtime.execution.outage import as_outage
 from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
 from runtime.spark.gateway import gateway
+from runtime.spark.places import Places
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class SparkExecutor:
     def __init__(self, context: Any, stage_timeout: float = 0.0, worker_memory: int = 0) -> None:
         self.context, self._stage_timeout = context, stage_timeout
         self.here = is_local(str(context.master))
+        self._places = Places(context)
         cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
@@ -123,7 +125,10 @@ class SparkExecutor:
         runner = _Runner(payload, name, self._memory, loaded())
         try:
             with watchdog:
-                answers = context.parallelize(dealt, slices).mapPartitions(runner).collect()
+                if self.here:
+                    answers = context.parallelize(dealt, slices).mapPartitions(runner).collect()
+                else:
+                    answers = self._places.of(dealt, cores).mapPartitions(runner).collect()
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED") from e

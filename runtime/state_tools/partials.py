@@ -7,12 +7,12 @@ follows the data; `tuples` is one entry per tuple (count windows).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from optimizer.errors import InternalError
 from optimizer.model.aggregates import LISTS
-from runtime.buckets.file import read
 from runtime.buckets.refs import PartialRef
 from runtime.control.state import State
 from runtime.execution.folding import Tuples
@@ -35,14 +35,15 @@ class PartialReport:
     carried: bool
 
 
-def partial_reports(folder: Path, s: State) -> tuple[PartialReport, ...]:
+def partial_reports(meta_of: Callable[[str], Mapping[str, Any]], s: State) -> tuple[PartialReport, ...]:
+    """`meta_of` reads the header of a file; InternalError if it cannot be read."""
     refs = sorted(s.partials.values(), key=lambda r: (r.fold, r.epoch, r.file))
-    return tuple(_report(folder, s, ref) for ref in refs)
+    return tuple(_report(meta_of, s, ref) for ref in refs)
 
 
-def _report(folder: Path, s: State, ref: PartialRef) -> PartialReport:
+def _report(meta_of: Callable[[str], Mapping[str, Any]], s: State, ref: PartialRef) -> PartialReport:
     try:
-        meta = read(folder / ref.file, s.platform).meta
+        meta = meta_of(ref.file)
         cut, components = str(meta["cut"]), tuple(meta["components"])
     except InternalError:
         cut, components = "", ()

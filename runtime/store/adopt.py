@@ -67,8 +67,10 @@ def upload(
 
 
 def remove_local(directory: Path) -> None:
-    """What is in the store now."""
-    for folder in ("log", "buckets", "results"):
+    """What is in the store now; nothing, if there was no state here: folders of these names are then not ours."""
+    if not has_log(directory):
+        return
+    for folder in ("buckets", "results", "log"):  # the log last: without it nobody would know what the others are
         shutil.rmtree(directory / folder, ignore_errors=True)
 
 

@@ -133,8 +133,10 @@ class Cache:
         return sizes
 
     def clear(self) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Remove all files of a cache."""
+        for name in self.held():
+            if name.startswith(("buckets~", "results~")) or name.endswith(".tmp"):
+                (self.directory / name).unlink(missing_ok=True)
 
     def _path(self, object: str) -> Path:
         return self.directory / object.replace("/", "~")

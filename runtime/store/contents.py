@@ -21,13 +21,24 @@ from runtime.store.objects import Objects, objects_at, shown
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """`objects` with their sizes. `number` counts snapshots."""
+    """`objects` with their sizes. `number` counts snapshots. `truth`: the term whose log this is."""
 
     store: Objects
     state: State
+    truth: str
     number: int
     records: int
     objects: Mapping[str, int]
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return self.objects.get(f"{self.truth}/log/{self.number}/snapshot.json", 0)
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the records since."""
+        start = f"{self.truth}/log/{self.number}/"
+        return sum(size for name, size in self.objects.items() if name.startswith(start)) - self.snapshot_bytes
 
 
 def read_store(uri: str) -> StoreContents:
@@ -44,4 +55,4 @@ def read_store(uri: str) -> StoreContents:
     state = State.from_json(found.contents.snapshot)
     for record in found.contents.records:
         state = handle(state, decode(record)).state
-    return StoreContents(store, state, found.number, len(found.contents.records), objects)
+    return StoreContents(store, state, truth, found.number, len(found.contents.records), objects)

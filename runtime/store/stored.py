@@ -41,7 +41,7 @@ from runtime.store.cache import Cache
 from runtime.store.claim import Claim, is_term, take
 from runtime.store.interface import StoreFigures
 from runtime.store.log import StoreLog
-from runtime.store.mark import mark
+from runtime.store.mark import mark, store_of
 from runtime.store.objects import objects_at
 from runtime.store.results import ObjectResults, ObjectSegments, PathResults
 from runtime.store.source_folder import SourceFolder, SourceFolders
@@ -75,7 +75,10 @@ class StoredState:
         if self.claim.truth is None:
             return adopt.local_state(self._directory, self._uri)
         adopt.check_leftover(self._directory, self._uri, contents)
-        shutil.rmtree(self._directory / "sources", ignore_errors=True)
+        ours = bool(store_of(self._directory)) or adopt.has_log(self._directory)
+        mark(self._directory, self._uri)  # first: what is made here from now on is ours to remove
+        if ours:
+            shutil.rmtree(self._directory / "sources", ignore_errors=True)
         self.progress.unlink(missing_ok=True)
         if (data := self.objects.get(DELIVERED)) is not None:
             write_atomically(self.progress, data)
@@ -183,7 +186,7 @@ class StoredState:
         """Of the driver's machine; only for stores that cannot be mapped in place."""
         if self._cache is None:
             self._cache = Cache(self._directory / "cache", self._cache_bytes)
-            self._cache.clear()
+            self._cache.clear()  # marks of an earlier process may be on disk without what they mark
         return self._cache
 
     @property

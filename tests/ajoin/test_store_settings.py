@@ -52,6 +52,7 @@ def test_settings_of_earlier_versions_name_what_to_use(old: str, new: str, monke
 def test_a_uri_is_shown_without_its_secret_and_has_folders() -> None:
     uri = "s3://key:secret@bucket/place?scheme=http&endpoint_override=127.0.0.1:9000"
     assert "secret" not in shown(uri) and shown("/a/path") == "/a/path"
+    assert "secret" not in load({"store": uri}).to_toml() and load({"store": uri}).settings.store == uri
     assert below(uri, "x") == "s3://key:secret@bucket/place/x?scheme=http&endpoint_override=127.0.0.1:9000"
     assert below("/a/path/", "x") == "/a/path/x"
 

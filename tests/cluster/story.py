@@ -103,6 +103,11 @@ class Story:
                 return
         raise AssertionError(f"tasks run on {sorted(seen)}, not on {sorted(wanted)}")
 
+    def cached(self) -> list[str]:
+        """Workers on whose disk there is something of the store."""
+        found = self.cluster.directory.glob("worker-*/local/**/ajoin-cache/*")
+        return sorted({path.relative_to(self.cluster.directory).parts[0] for path in found})
+
     def kill_during_epoch(self, worker: Daemon) -> None:
         sprung = worker.log.parent / "trapped"
 
@@ -126,6 +131,8 @@ class Story:
         second = self.cluster.add_worker()
         self.until_tasks_run_on(first, second)
         self.epoch(2)
+        self.report["homes"] = [self.executor.run("where", where, None, range(2)) for _ in range(5)]
+        self.report["cache"] = self.cached()
         self.kill_during_epoch(first)
         self.epoch(2)
         self.report["after_kill"] = {"epoch": self.rig.engine.epoch}

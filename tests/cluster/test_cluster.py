@@ -43,6 +43,12 @@ def test_rows_are_exact_whatever_happens_to_workers(told: dict[str, Any], query:
     assert rows
 
 
+def test_partitions_stay_with_their_executor_which_has_a_cache(told: dict[str, Any]) -> None:
+    assert len(set(told["homes"][0])) == 2, "one task on each"
+    assert all(homes == told["homes"][0] for homes in told["homes"])
+    assert told["cache"] == ["worker-1", "worker-2"]
+
+
 def test_a_killed_worker_costs_no_restart(told: dict[str, Any]) -> None:
     """The epoch it died in is committed like any other, by the same engine, and so is every later one."""
     assert told["after_kill"]["epoch"] == told["killed_in"] + 3

@@ -12,7 +12,7 @@ from runtime.connectors.base import ConnectorSpec
 from runtime.log.lock import is_locked
 from runtime.state_tools.files import pushed_batches, read_state
 from runtime.state_tools.gc import collect
-from runtime.state_tools.report import inspect
+from runtime.state_tools.report import inspect, inspect_store
 from runtime.state_tools.verify import verify
 from runtime.state_tools.verify_store import verify as verify_store
 from runtime.store.contents import read_store
@@ -265,6 +265,17 @@ def test_a_directory_whose_state_is_in_a_store_says_so(stored):
         with pytest.raises(AJoinError) as refused:
             command(rig.directory)
         assert refused.value.reason == "STATE_IN_STORE" and str(far) in refused.value.message
+
+
+def test_a_store_is_inspected_like_a_directory(stored):
+    rig, far = stored
+    rig.engine.push("A", [{"k": 1, "ts": 4}])
+    found, state = inspect_store(str(far)), rig.engine.state
+    assert (found.epoch, found.plan_version, found.platform) == (state.epoch, state.plan.version, state.platform)
+    assert [s.buckets.files for s in found.streams] == [3, 3] and not any(s.buckets.missing for s in found.streams)
+    assert sum(s.buckets.bytes for s in found.streams) == sum(p.stat().st_size for p in rig.files("buckets"))
+    assert found.results.files == len(rig.files("results")) and found.records > 0 < found.log_bytes
+    assert found.streams[0].pushed.files > found.streams[1].pushed.files, "what no epoch has read counts too"
 
 
 def test_lost_and_damaged_objects_are_told(stored):
