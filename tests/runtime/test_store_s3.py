@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -12,24 +14,14 @@ from runtime.store.buckets import ObjectBuckets
 from runtime.store.cache import Cache
 from tests.runtime.rig import Rig
 from tests.runtime.test_store import JOIN, begun, epochs, expected, lose
-
-minio = pytest.importorskip("tests.tools.minio")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    try:
-        with minio.running(tmp_path_factory.mktemp("minio")) as running:
-            yield running
-    except minio.Unreachable as why:
-        pytest.skip(f"no S3 server: {why}")
+from tests.tools.minio import MinIO
 
 
 @pytest.fixture
-def uri(server):
-    if server.stopped:
-        server.start()
-    return server.uri(server.new_bucket())
+def uri(s3: MinIO) -> Iterator[str]:
+    yield s3.uri(s3.new_bucket())
+    if s3.stopped:  # a test that failed must not take the server from the next one
+        s3.start()
 
 
 def test_a_lost_machine_comes_back_and_the_replaced_one_stops(tmp_path, uri):
@@ -51,14 +43,14 @@ def test_a_lost_machine_comes_back_and_the_replaced_one_stops(tmp_path, uri):
     assert listed <= names
 
 
-def test_an_outage_is_waited_out(tmp_path, server, uri):
+def test_an_outage_is_waited_out(tmp_path, s3, uri):
     rig = begun(tmp_path, store=uri)
     epochs(rig, range(2))
-    server.stop(kill=True)
+    s3.stop(kill=True)
     with pytest.raises(Unavailable) as caught:
         rig.create("q2", JOIN)
     assert caught.value.reason == "STORE_UNAVAILABLE" and "only-for-tests" not in caught.value.message
-    server.start()
+    s3.start()
     epochs(rig, range(2, 4))
     assert rig.rows("q") == expected(4)
 
