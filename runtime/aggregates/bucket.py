@@ -22,7 +22,7 @@ import numpy.typing as npt
 from runtime.aggregates.components import Component
 from runtime.aggregates.states import State, concat, get_state, put_state
 from runtime.buckets.file import BucketFile
-from runtime.buckets.indexes import Arrays, get_times, put_times
+from runtime.buckets.indexes import Arrays, entries_within, put_fences, put_times, times_part
 from runtime.buckets.views import get_column, put_column
 from runtime.columns import column
 from runtime.columns.coded_sets import CodedSets, concat_sets
@@ -81,6 +81,7 @@ class Partials:
 def put_partials(arrays: Arrays, meta: dict[str, Any], partials: Partials, epoch: int) -> None:
     """`epoch`: that of the bucket, which its reader is told."""
     arrays["hash"] = partials.hashes
+    put_fences(arrays, "", partials.hashes)
     put_times(arrays, "lo", partials.lo)
     if partials.hi is not partials.lo and (partials.hi != partials.lo).any():
         put_times(arrays, "hi", partials.hi)
@@ -111,15 +112,13 @@ def get_partials(
 ) -> Partials:
     """The entries with hashes in [first_hash, end_hash), with the partials of these components."""
     a = file.arrays
-    hashes = a["hash"]
-    first = int(np.searchsorted(hashes, np.uint64(first_hash)))
-    end = len(hashes) if end_hash >= 1 << 64 else int(np.searchsorted(hashes, np.uint64(end_hash)))
+    first, end = entries_within(file, "", (first_hash, end_hash))
     piece, rows = slice(first, end), None if a.whole else np.arange(first, end)
-    lo = get_times(file, "lo")[piece]
+    lo = times_part(file, "lo", first, end)[piece]
     return Partials(
-        hashes[piece],
+        a.part("hash", first, end)[piece],
         lo,
-        get_times(file, "hi")[piece] if "hi" in a else lo,
+        times_part(file, "hi", first, end)[piece] if "hi" in a else lo,
         _sets(file, piece, end - first),
         a.part("epochs", first, end)[piece] if "epochs" in a else np.full(end - first, epoch, np.int64),
         a.part("weights", first, end)[piece] if "weights" in a else np.zeros(end - first, np.int64),
