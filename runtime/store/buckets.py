@@ -10,14 +10,10 @@ Objects never change, so what is open stays right. A store that is a path needs 
 
 from __future__ import annotations
 
-import atexit
 import os
 import resource
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache as once
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -27,8 +23,9 @@ from runtime.buckets.file import BucketFile, Header, Written, pack, read_header,
 from runtime.crashpoints import reach
 from runtime.machine.cache import BoundedCache
 from runtime.machine.memory import usable
-from runtime.store.cache import Cache, CachedObject, task_directory
+from runtime.store.cache import Cache, CachedObject
 from runtime.store.objects import Objects, objects_at
+from runtime.store.traffic import task_cache
 
 FOLDER = "buckets"
 FIRST = 1 << 16
@@ -117,15 +114,3 @@ class ObjectBuckets:
 def _arrived(uri: str, platform: str, bound: int) -> ObjectBuckets:
     """One per process, so that its tasks share what is open."""
     return ObjectBuckets(uri, platform, task_cache(bound), bound)
-
-
-@once
-def task_cache(bound: int) -> Cache:
-    """The cache of a process that runs tasks."""
-    return Cache(task_directory(_temporary), bound)
-
-
-def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="ajoin-cache-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
