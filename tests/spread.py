@@ -25,6 +25,7 @@ NEEDS_JVM = ("spark", "broker")
 
 TOGETHER = (
     "tests/cluster/test_cluster",
+    "tests/cluster/test_hosts",
     "tests/experiments/test_driver",
     "tests/faults/test_crash_points",
     "tests/runtime/test_store_crashes",
