@@ -79,7 +79,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
     with ExitStack() as undo:
         lock = StateLock(directory)
         undo.callback(lock.release)
-        store = _store(directory, config, instance)
+        store = _store(directory, config, instance, executor.here)
         undo.callback(store.close)
         contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
@@ -116,10 +116,10 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
     return Opened(parts, began, len(contents.records) + (contents.snapshot is not None))
 
 
-def _store(directory: Path, config: EngineConfig, instance: str) -> StateStore:
+def _store(directory: Path, config: EngineConfig, instance: str, together: bool) -> StateStore:
     if config.store is None:
         return LocalState(directory)
-    return StoredState(config.store, directory, config.cache_bytes, instance[:8])
+    return StoredState(config.store, directory, config.cache_bytes, instance[:8], together)
 
 
 def _planner(config: EngineConfig) -> Planner:
