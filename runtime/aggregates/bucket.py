@@ -22,7 +22,7 @@ import numpy.typing as npt
 from runtime.aggregates.components import Component
 from runtime.aggregates.states import State, concat, get_state, put_state
 from runtime.buckets.file import BucketFile
-from runtime.buckets.indexes import Arrays, get_times, put_times
+from runtime.buckets.indexes import Arrays, entries_within, put_fences, put_times, times_part
 from runtime.buckets.views import get_column, put_column
 from runtime.columns import column
 from runtime.columns.coded_sets import CodedSets, concat_sets
@@ -77,6 +77,7 @@ class Partials:
 def put_partials(arrays: Arrays, meta: dict[str, Any], partials: Partials, epoch: int) -> None:
     """`epoch`: that of the bucket, which its reader is told."""
     arrays["hash"] = partials.hashes
+    put_fences(arrays, "", partials.hashes)
     put_times(arrays, "lo", partials.lo)
     if (partials.hi != partials.lo).any():
         put_times(arrays, "hi", partials.hi)
@@ -107,14 +108,12 @@ def get_partials(
 ) -> Partials:
     """The entries with hashes in [first_hash, end_hash), with the partials of these components."""
     a = file.arrays
-    hashes = a["hash"]
-    first = int(np.searchsorted(hashes, np.uint64(first_hash)))
-    end = len(hashes) if end_hash >= 1 << 64 else int(np.searchsorted(hashes, np.uint64(end_hash)))
+    first, end = entries_within(file, "", (first_hash, end_hash))
     piece, rows = slice(first, end), None if a.whole else np.arange(first, end)
-    lo = get_times(file, "lo")
-    hi = get_times(file, "hi") if "hi" in a else lo
+    lo = times_part(file, "lo", first, end)
+    hi = times_part(file, "hi", first, end) if "hi" in a else lo
     return Partials(
-        hashes[piece],
+        a.part("hash", first, end)[piece],
         lo[piece],
         hi[piece],
         _sets(file, piece, end - first),

@@ -123,15 +123,19 @@ class Chunks:
 
     def ensure(self, chunks: Iterable[int]) -> None:
         """Bring and check these chunks, which ascend."""
-        missing = [n for n in chunks if not self._checked[n]]
+        checked = self._checked
+        missing = [n for n in chunks if not checked[n]]
         if not missing:
             return
-        self._bringing.bring(joined(self._span(n) for n in missing))
+        self._bringing.bring(self._spans(missing))
+        data, sums, base = self._data, self._sums, self._base
         for n in missing:
-            if not self._right(n) and not (self._bringing.again(self._span(n)) and self._right(n)):
-                at, length = self._span(n)
-                raise damaged(self._name, f"the checksum of bytes {at} to {at + length} does not match")
-            self._checked[n] = 1
+            at = base + n * CHUNK
+            if xxhash.xxh3_64_intdigest(data[at : at + CHUNK]) != sums[n]:
+                span = (at, min(CHUNK, len(data) - at))
+                if not (self._bringing.again(span) and checksum(data[at : at + CHUNK]) == sums[n]):
+                    raise damaged(self._name, f"the checksum of bytes {at} to {sum(span)} does not match")
+            checked[n] = 1
 
     def chunks_at(self, place: Placed, rows: npt.NDArray[Any]) -> list[int]:
         """Those in which rows of an array lie."""
@@ -141,24 +145,17 @@ class Chunks:
         found[(starts + place.row - 1) // CHUNK] = True  # a row may lie across two; none is larger than one
         return [int(n) for n in np.flatnonzero(found)]
 
-    def _span(self, n: int) -> Span:
-        at = self._base + n * CHUNK
-        return at, min(CHUNK, len(self._data) - at)
-
-    def _right(self, n: int) -> bool:
-        at, length = self._span(n)
-        return checksum(self._data[at : at + length]) == self._sums[n]
-
-
-def joined(spans: Iterable[Span]) -> list[Span]:
-    """Neighbours as one."""
-    out: list[Span] = []
-    for at, length in spans:
-        if out and sum(out[-1]) == at:
-            out[-1] = (out[-1][0], out[-1][1] + length)
-        else:
-            out.append((at, length))
-    return out
+    def _spans(self, chunks: Sequence[int]) -> list[Span]:
+        """Where they lie; neighbours as one."""
+        spans: list[Span] = []
+        first = before = chunks[0]
+        for n in (*chunks[1:], -1):
+            if n != before + 1:
+                at = self._base + first * CHUNK
+                spans.append((at, min((before + 1 - first) * CHUNK, len(self._data) - at)))
+                first = n
+            before = n
+        return spans
 
 
 class Checked(Mapping[str, npt.NDArray[Any]]):

@@ -165,7 +165,7 @@ class _Mapped:
         return False
 
 
-class Held:
+class _Held:
     """Bytes that are all in memory."""
 
     whole = True
@@ -191,6 +191,12 @@ def read(path: Path, platform: str, name: str | None = None) -> BucketFile:
     data = memoryview(mapped)
     header = read_header(name, platform, len(data), lambda at, length: bytes(data[at : at + length]))
     return header.file(data, _Mapped(mapped))
+
+
+def parse(name: str, platform: str, data: bytes) -> BucketFile:
+    """The bucket that `pack` made."""
+    header = read_header(name, platform, len(data), lambda at, length: data[at : at + length])
+    return header.file(memoryview(data), _Held())
 
 
 def verify(path: Path, platform: str, name: str | None = None) -> None:

@@ -76,8 +76,10 @@ def _put_one_set(arrays: Arrays, name: str, one: npt.NDArray[np.uint64], count: 
     arrays[f"{name}:all"] = np.concatenate((one, np.array([count], np.uint64)))
 
 
-def _times_part(file: BucketFile, name: str, first: int, end: int) -> npt.NDArray[np.int64]:
+def times_part(file: BucketFile, name: str, first: int, end: int) -> npt.NDArray[np.int64]:
     """As many as there are, right in [first, end)."""
+    if file.arrays.whole:
+        return get_times(file, name)
     base, unit = file.arrays[f"{name}:grid"]
     stored = file.arrays.part(name, first, end)
     times = np.empty(len(stored), np.int64)
@@ -116,8 +118,7 @@ def put_index(arrays: Arrays, prefix: str, index: Csr, sets: Words, *, spans: bo
     """
     arrays[f"{prefix}order"] = index.order
     arrays[f"{prefix}hash"] = index.hashes
-    if len(index.hashes) >= FENCED_FROM:
-        arrays[f"{prefix}fences"] = np.append(np.searchsorted(index.hashes, _STEPS), len(index.hashes)).astype(np.int32)
+    put_fences(arrays, prefix, index.hashes)
     put_times(arrays, f"{prefix}lo", index.lo)
     if spans:
         put_times(arrays, f"{prefix}hi", index.hi)
@@ -159,16 +160,12 @@ def _fetched(
     near, until = _between_fences(file, prefix, within)
     per_entry = ("hash", "lo", "hi", "sets")
     a.bring([*((f"{prefix}{array}", near, until) for array in per_entry), (f"{prefix}offsets", near, until + 1)])
-    hashes = a.part(f"{prefix}hash", near, until)
-    first = near + int(np.searchsorted(hashes[near:until], np.uint64(max(0, within[0]))))
-    end = until
-    if within[1] < 1 << 64:
-        end = near + int(np.searchsorted(hashes[near:until], np.uint64(within[1])))
-    offsets = a.part(f"{prefix}offsets", first, end + 1)
+    first, end = entries_within(file, prefix, within)
+    hashes, offsets = a.part(f"{prefix}hash", first, end), a.part(f"{prefix}offsets", first, end + 1)
     begin, stop = (int(offsets[first]), int(offsets[end])) if end > first else (0, 0)
     order = a.part(f"{prefix}order", begin, stop)
-    lo = _times_part(file, f"{prefix}lo", first, end)
-    hi = _times_part(file, f"{prefix}hi", first, end) if f"{prefix}hi" in a else lo
+    lo = times_part(file, f"{prefix}lo", first, end)
+    hi = times_part(file, f"{prefix}hi", first, end) if f"{prefix}hi" in a else lo
     if f"{prefix}sets" in a:
         sets = a.part(f"{prefix}sets", first, end)
     elif f"{prefix}sets:all" in a:
@@ -177,6 +174,21 @@ def _fetched(
         sets = csr.entry_sets(order, offsets, items(order[begin:stop]), first, end)
     part = file.derived[name] = IndexPart(Csr(order, hashes, lo, hi, offsets, sets), first, end)
     return part
+
+
+def put_fences(arrays: Arrays, prefix: str, hashes: npt.NDArray[np.uint64]) -> None:
+    """About where the hashes, which ascend, lie."""
+    if len(hashes) >= FENCED_FROM:
+        arrays[f"{prefix}fences"] = np.append(np.searchsorted(hashes, _STEPS), len(hashes)).astype(np.int32)
+
+
+def entries_within(file: BucketFile, prefix: str, within: HashRange) -> tuple[int, int]:
+    """The entries whose hashes are in the range."""
+    near, until = _between_fences(file, prefix, within)
+    hashes = file.arrays.part(f"{prefix}hash", near, until)[near:until]
+    first = int(np.searchsorted(hashes, np.uint64(max(0, within[0]))))
+    end = len(hashes) if within[1] >= 1 << 64 else int(np.searchsorted(hashes, np.uint64(within[1])))
+    return near + first, near + end
 
 
 def _between_fences(file: BucketFile, prefix: str, within: HashRange) -> tuple[int, int]:

@@ -49,10 +49,6 @@ class OpenBuckets:
         past.sources = {id: ref for id, ref in self.sources.items() if ref.epoch < epoch}
         return past
 
-    def files(self) -> set[str]:
-        """Everything that a task may open."""
-        return {f for ref in self.sources.values() for f in ref.files} | {ref.file for ref in self.joined.values()}
-
 
 def source_id(number: int) -> int:
     return 2 * number

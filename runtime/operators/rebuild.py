@@ -45,11 +45,6 @@ class ViewRebuild:
     bits: tuple[BitSource, ...]
     keys: tuple[IndexKey, ...]
 
-    @property
-    def files(self) -> set[str]:
-        """Everything the task opens."""
-        return {self.bucket.file} | {bit.view.file for bit in self.bits}
-
 
 @dataclass(frozen=True, slots=True)
 class RebuildShared:

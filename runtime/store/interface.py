@@ -126,15 +126,12 @@ class LocalState:
         self._directory = directory
         self.log = Log(directory / "log")
         self.progress = directory / "log" / "delivered"
-        self._debris = False
-        self._files: LocalFiles | None = None
 
     def recover(self) -> LogContents:
         return self.log.read()
 
     def files(self, platform: str) -> LocalFiles:
-        self._files = LocalFiles(self._directory, platform)
-        return self._files
+        return LocalFiles(self._directory, platform)
 
     def take_over(self, state: State) -> None:
         """The directory's lock keeps others out. A new state is written down at once, for its `platform`: the first

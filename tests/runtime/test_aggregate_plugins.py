@@ -71,7 +71,7 @@ def test_parts_are_combined_in_order(parts, data):
     whole = concat(states)
     arrays: dict[str, object] = {}
     put_state(arrays, "x", whole)
-    whole = get_state(parse("f", "p", memoryview(pack("f", "p", {}, arrays))), "x", c)
+    whole = get_state(parse("f", "p", pack("f", "p", {}, arrays)), "x", c)
     one = fold(c, whole, np.arange(len(whole), dtype=np.int32), np.array([0, len(whole), len(whole)], np.int64))
     known = [v for values in parts for v in values if v is not None]
     assert values_of(lower(agg, {c: one})) == [digits(known) + 7 if known else None, None]

@@ -53,7 +53,7 @@ def test_any_cut_into_parts_gives_the_same_sketch(seed):
     arrays: dict[str, object] = {}
     put_state(arrays, "s", parts)
     assert sum(a.nbytes for n, a in arrays.items() if n == "s0") <= 2 * len(parts.parts[0])
-    file = parse("f", "p", memoryview(pack("f", "p", {}, arrays)))
+    file = parse("f", "p", pack("f", "p", {}, arrays))
     parts = concat([get_state(file, "s", c, 3), get_state(file, "s", c, 0, 3)])
     parts = scale(c, parts, np.arange(1, len(parts) + 1))
     merged = fold(c, parts, np.arange(len(parts), dtype=np.int32), np.array([0, len(parts)], np.int64))

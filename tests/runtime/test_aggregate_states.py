@@ -80,7 +80,7 @@ def stored(component: Component, state: Any) -> Any:
     """Written and read back, in two ranges."""
     arrays: dict[str, Any] = {}
     put_state(arrays, "x:", state)
-    file = parse("f", "p", memoryview(pack("f", "p", {}, arrays)))
+    file = parse("f", "p", pack("f", "p", {}, arrays))
     middle = len(state) // 2
     return concat([get_state(file, "x:", component, 0, middle), get_state(file, "x:", component, middle)])
 
