@@ -65,7 +65,7 @@ def live(folder: Path, epochs: int, tuples: int) -> dict[str, Any]:
         seconds.append(engine.status().epoch_seconds)
         for batch in engine.delivered(engine.epoch):
             rows += batch.rows.num_rows
-            checksum = (checksum + _checksum(batch)) % (1 << 64)
+            checksum = (checksum + checksum(batch)) % (1 << 64)
     status = engine.status()
     engine.abandon()
     return {
@@ -86,7 +86,7 @@ def _stream(name: str, seed: int, tuples: int, keys: int) -> tuple[StreamSchema,
     return schema, ConnectorSpec("generator", tuple(sorted(options.items())))
 
 
-def _checksum(batch: ResultBatch) -> int:
+def checksum(batch: ResultBatch) -> int:
     """A sum over rows, so that their order does not matter, of a product that depends on every column's place."""
     mixed = np.zeros(batch.rows.num_rows, np.uint64)
     for column in batch.rows.columns:

@@ -80,7 +80,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
     with ExitStack() as undo:
         lock = StateLock(directory)
         undo.callback(lock.release)
-        store = _store(directory, config, instance)
+        store = _store(directory, config, instance, executor.here)
         undo.callback(store.close)
         heart = _heart(store, config)
         undo.callback(heart.stop)
@@ -120,10 +120,10 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
     return Opened(parts, began, len(contents.records) + (contents.snapshot is not None))
 
 
-def _store(directory: Path, config: EngineConfig, instance: str) -> StateStore:
+def _store(directory: Path, config: EngineConfig, instance: str, together: bool) -> StateStore:
     if config.store is None:
         return LocalState(directory)
-    return StoredState(config.store, directory, config.cache_bytes, instance[:8])
+    return StoredState(config.store, directory, config.cache_bytes, instance[:8], together)
 
 
 def _heart(store: StateStore, config: EngineConfig) -> Heart | NoHeart:

@@ -29,6 +29,7 @@ from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
 from runtime.spark.gateway import gateway
 from runtime.spark.places import Places
+from runtime.store.traffic import Meter, Totals
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class SparkExecutor:
         self.context, self._stage_timeout = context, stage_timeout
         self.here = is_local(str(context.master))
         self._places = Places(context)
+        self.traffic = Totals()
         cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
@@ -134,7 +136,8 @@ class SparkExecutor:
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED") from e
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
-            outcome = pickle.loads(answer)
+            outcome, told = pickle.loads(answer)
+            self.traffic.add(told)
             if isinstance(outcome, AJoinError):
                 raise outcome
             results[i::slices] = outcome
@@ -190,6 +193,7 @@ class _Runner:
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         limit = self.memory.limit
         for piece in pieces:
+            meter = Meter()
             try:
                 load(self.plugins)
                 work = partial(_run_all, self.payload, piece)
@@ -198,7 +202,7 @@ class _Runner:
                 outcome = as_outage(e)
                 if outcome is None:
                     raise
-            yield pickle.dumps(outcome)
+            yield pickle.dumps((outcome, meter.read()))
 
 
 def _run_all(payload: bytes, tasks: bytes) -> list[Any]:

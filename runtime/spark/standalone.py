@@ -2,9 +2,10 @@
 
 For demonstrations and tests of what only a cluster has: executors in processes of their own with local directories of
 their own, workers that join, leave and die while the platform runs. Everything listens on loopback, on ports that the
-operating system chooses, and lets in only who knows the cluster's secret (`options` has it for the driver). Processes
-are known by their id and stopped by it. Two things to know about Spark: an executor ends by itself when its worker is
-gone, and a worker that gets SIGPWR is *decommissioned*: it takes no new tasks, finishes the running ones, and leaves.
+operating system chooses, and lets in only who knows the cluster's secret (`options` has it for the driver). Whoever has
+other hosts says which process belongs on which (`Host`). Processes are known by their id and stopped by it. Two things
+to know about Spark: an executor ends by itself when its worker is gone, and a worker that gets SIGPWR is
+*decommissioned*: it takes no new tasks, finishes the running ones, and leaves.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from optimizer.errors import FailedPrecondition
 from runtime.files import write_atomically
@@ -29,10 +32,22 @@ PATIENCE = 120.0
 """Seconds that a process may take until its log says that it has started."""
 
 
+class Host(NamedTuple):
+    """Where a process runs: the address it listens on, and the command that starts another one there."""
+
+    address: str
+    through: tuple[str, ...] = ()
+
+
+LOOPBACK = Host("127.0.0.1")
+
+
 class Daemon:
     """One master or worker process and its log."""
 
-    def __init__(self, name: str, directory: Path, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, directory: Path, arguments: list[str], environment: dict[str, str], host: Host = LOOPBACK
+    ) -> None:
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -40,12 +55,12 @@ class Daemon:
         self.name, self.log = name, directory / f"{name}.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), *arguments],
+                [*host.through, str(home / "bin" / "spark-class"), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=directory,
-                env=os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"} | environment,
+                env=os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": host.address} | environment,
                 start_new_session=True,  # Ctrl-C is for the one who started us; we stop them in order
             )
 
@@ -82,10 +97,19 @@ class Daemon:
 
 
 class Standalone:
-    """A context manager: `with Standalone(folder, workers=2) as cluster: ... cluster.url ...`."""
+    """A context manager: `with Standalone(folder, workers=2) as cluster: ... cluster.url ...`. `host`: of the `master`,
+    and of `worker-1`, `worker-2` and so on."""
 
-    def __init__(self, directory: Path, workers: int = 1, *, cores: int = 1, memory: str = "1g") -> None:
-        self.directory, self._cores, self._memory = directory, cores, memory
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 1,
+        *,
+        cores: int = 1,
+        memory: str = "1g",
+        host: Callable[[str], Host] = lambda name: LOOPBACK,
+    ) -> None:
+        self.directory, self._cores, self._memory, self._host = directory, cores, memory, host
         self.workers: list[Daemon] = []
         self.url = ""
         self._started = 0
@@ -101,9 +125,10 @@ class Standalone:
         self._properties = directory / "spark.properties"
         lines = (PROTECTED | self.options).items()
         write_atomically(self._properties, "".join(f"{k} {v}\n" for k, v in lines).encode(), mode=0o600)
-        arguments = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        at = host("master")
+        arguments = ["org.apache.spark.deploy.master.Master", "--host", at.address, "--port", "0", "--webui-port", "0"]
         arguments += ["--properties-file", str(self._properties)]
-        self.master = Daemon("master", directory / "master", arguments, self._common)
+        self.master = Daemon("master", directory / "master", arguments, self._common, at)
         try:
             self.url = self.master.wait_for(STARTED)
             added = [self._start_worker() for _ in range(workers)]
@@ -122,15 +147,15 @@ class Standalone:
     def _start_worker(self) -> Daemon:
         self._started += 1
         name = f"worker-{self._started}"
-        home = self.directory / name
+        home, at = self.directory / name, self._host(name)
         arguments = [
             "org.apache.spark.deploy.worker.Worker",
-            *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+            *("--host", at.address, "--port", "0", "--webui-port", "0"),
             *("--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(home / "work")),
             *("--properties-file", str(self._properties)),
             self.url,
         ]
-        worker = Daemon(name, home, arguments, self._common | {"SPARK_LOCAL_DIRS": str(home / "local")})
+        worker = Daemon(name, home, arguments, self._common | {"SPARK_LOCAL_DIRS": str(home / "local")}, at)
         self.workers.append(worker)
         return worker
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from optimizer.errors import InvalidRequest, Unavailable
+from runtime.machine.cache import BoundedCache
 from runtime.store.objects import shown
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
@@ -31,6 +32,9 @@ REFUSALS = (
     "SIGNATURE_DOES_NOT_MATCH",
 )
 """pyarrow names the error of the store in its text, and has no other place for it."""
+DELAYED = "allow_delayed_open"
+KEPT_OPEN = 1024
+"""Objects whose length is remembered. An open object of a store of objects is no more than that."""
 
 
 class ArrowObjects:
@@ -41,6 +45,8 @@ class ArrowObjects:
         self._fs, self._root = _resolve(uri)
         self._whole = self._fs.type_name in OBJECT_STORES
         self._local = self._fs.type_name == "local"
+        # Opening asks how long an object is, which costs as much as reading a part of it; parts come one by one.
+        self._opened: BoundedCache[str, Any] = BoundedCache(KEPT_OPEN)
 
     def put(self, name: str, data: Any, *, sync: bool = True) -> int:
         path = self._path(name)
@@ -62,8 +68,15 @@ class ArrowObjects:
             return None
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        with self._reaching(name), self._fs.open_input_file(self._path(name)) as file:
-            return bytes(file.read_at(max(0, min(length, file.size() - offset)), offset))
+        with self._reaching(name):
+            if not self._whole:
+                with self._fs.open_input_file(self._path(name)) as file:
+                    return _part(file, offset, length)
+            known = self._opened.get(name)
+            if known is not None:
+                with suppress(OSError):  # it may be gone, or only not answer: opening it again tells which
+                    return _part(known, offset, length)
+            return _part(self._opened.put(name, self._fs.open_input_file(self._path(name))), offset, length)
 
     def path(self, name: str) -> Path | None:
         return Path(self._path(name)) if self._local else None
@@ -136,7 +149,7 @@ class ArrowObjects:
 def _resolve(uri: str) -> tuple[Any, str]:
     """(file system, path). A plain path may be relative."""
     try:
-        system, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().resolve()))
+        system, path = fs.FileSystem.from_uri(_sparing(uri) if "://" in uri else str(Path(uri).expanduser().resolve()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise InvalidRequest(
             f"the store {shown(uri)!r} is neither a path nor a URI that pyarrow knows: {e}",
@@ -150,6 +163,18 @@ def _resolve(uri: str) -> tuple[Any, str]:
 
 def refused(failure: OSError) -> bool:
     return isinstance(failure, PermissionError) or any(f"AWS Error {name}" in str(failure) for name in REFUSALS)
+
+
+def _part(file: Any, offset: int, length: int) -> bytes:
+    return bytes(file.read_at(max(0, min(length, file.size() - offset)), offset))
+
+
+def _sparing(uri: str) -> str:
+    """By itself pyarrow puts an object with three requests, so that a missing bucket is noticed before the first byte
+    is written. We have all bytes at hand, and one request for up to some megabytes says the same."""
+    if not uri.startswith("s3://") or DELAYED in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}{DELAYED}=true"
 
 
 def _sync(path: str) -> None:

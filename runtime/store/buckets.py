@@ -1,8 +1,11 @@
 """Buckets as objects of a store that cannot be mapped in place: written with one request, read by parts.
 
 Opening reads the header with one request of `FIRST` bytes; small buckets come whole with it. Arrays come when they are
-first looked at, chunk by chunk, through the cache of the machine (runtime.store.cache). What a task writes it also
-leaves in the cache, because a task of the same machine may read it next.
+first looked at, chunk by chunk, through the cache of the machine (runtime.store.cache).
+
+Where all tasks share one cache, what a task writes it also leaves there, because the next stage reads it. With several
+executors it does not: each of n reads an nth of every bucket, the part of its partitions, so the cache of the writer
+would fill with what only others need.
 
 Objects never change, so what is open stays right. A store that is a path needs none of this: there a plain
 `BucketStore` maps the files where they are.
@@ -10,14 +13,10 @@ Objects never change, so what is open stays right. A store that is a path needs 
 
 from __future__ import annotations
 
-import atexit
 import os
 import resource
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache as once
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -27,8 +26,9 @@ from runtime.buckets.file import BucketFile, Header, Written, pack, read_header,
 from runtime.crashpoints import reach
 from runtime.machine.cache import BoundedCache
 from runtime.machine.memory import usable
-from runtime.store.cache import Cache, CachedObject, task_directory
+from runtime.store.cache import Cache, CachedObject
 from runtime.store.objects import Objects, objects_at
+from runtime.store.traffic import task_cache
 
 FOLDER = "buckets"
 FIRST = 1 << 16
@@ -37,18 +37,18 @@ KEPT_OPEN = 4096
 
 class ObjectBuckets:
     """Travels as the URI of the store, the platform and the bound of the cache; every process has a cache directory of
-    its own machine."""
+    its own machine. `keeps`: what is written stays in the cache."""
 
-    def __init__(self, uri: str, platform: str, cache: Cache, bound: int) -> None:
+    def __init__(self, uri: str, platform: str, cache: Cache, bound: int, keeps: bool = True) -> None:
         self.platform, self.cache = platform, cache
-        self._uri, self._bound = uri, bound
+        self._uri, self._bound, self._keeps = uri, bound, keeps
         self._objects: Objects = objects_at(uri)
         most = min(KEPT_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)  # a handle, and one of the mapping
         weight = min(usable(), cache.bound) // 8  # an open bucket keeps its room, also when its file has gone
         self._open: BoundedCache[str, BucketFile] = BoundedCache(most, lambda file: file.nbytes, weight)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self._uri, self.platform, self._bound)
+        return _arrived, (self._uri, self.platform, self._bound, self._keeps)
 
     def open(self, name: str) -> BucketFile:
         file = self._open.get(name)
@@ -90,8 +90,9 @@ class ObjectBuckets:
         reach("bucket.written")
         self._objects.put(object, data, sync=False)
         reach("bucket.renamed")
-        header = read_header(name, self.platform, len(data), lambda at, length: data[at : at + length])
-        self.cache.whole(object, data, header.base)
+        if self._keeps:
+            header = read_header(name, self.platform, len(data), lambda at, length: data[at : at + length])
+            self.cache.whole(object, data, header.base)
         self._open.drop(name)
         return Written(name, len(data))
 
@@ -114,18 +115,6 @@ class ObjectBuckets:
 
 
 @once
-def _arrived(uri: str, platform: str, bound: int) -> ObjectBuckets:
+def _arrived(uri: str, platform: str, bound: int, keeps: bool) -> ObjectBuckets:
     """One per process, so that its tasks share what is open."""
-    return ObjectBuckets(uri, platform, task_cache(bound), bound)
-
-
-@once
-def task_cache(bound: int) -> Cache:
-    """The cache of a process that runs tasks."""
-    return Cache(task_directory(_temporary), bound)
-
-
-def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="ajoin-cache-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return ObjectBuckets(uri, platform, task_cache(bound), bound, keeps)

@@ -18,12 +18,14 @@ Neighbouring pieces are fetched with one request, distant ones at the same time.
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import shutil
+import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -208,8 +210,14 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="ajoin-fetch")
 
 
-def task_directory(temporary: Callable[[], Path]) -> Path:
+def task_directory() -> Path:
     """Where a process that runs tasks keeps its cache: with what Spark keeps on that machine, and deletes with the
     executor; else in a folder of its own."""
     spark = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    return Path(spark) / "ajoin-cache" if spark and Path(spark).is_dir() else temporary()
+    return Path(spark) / "ajoin-cache" if spark and Path(spark).is_dir() else _temporary()
+
+
+def _temporary() -> Path:
+    folder = tempfile.mkdtemp(prefix="ajoin-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

@@ -53,10 +53,11 @@ DELIVERED = "delivered"
 
 
 class StoredState:
-    """Owned by the engine's thread; others may only read and count runs."""
+    """Owned by the engine's thread; others may only read and count runs. `together`: all tasks run on one machine."""
 
-    def __init__(self, uri: str, directory: Path, cache_bytes: int, id: str) -> None:
+    def __init__(self, uri: str, directory: Path, cache_bytes: int, id: str, together: bool = True) -> None:
         self._uri, self._directory, self._cache_bytes = uri, directory, cache_bytes
+        self.together = together
         self.objects = objects_at(uri)
         self.claim: Claim = take(self.objects, id)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ajoin-store")
@@ -218,7 +219,7 @@ class StoreFiles:
             self.buckets = BucketStore(bucket_path, platform)
             self.results = PathResults(result_path, self._drop_segment)
         else:
-            self.buckets = ObjectBuckets(uri, platform, state.cache, bound)
+            self.buckets = ObjectBuckets(uri, platform, state.cache, bound, keeps=state.together)
             self.results = ObjectResults(uri, state.cache, self._drop_segment)
 
     def for_tasks(self) -> RunBuckets:

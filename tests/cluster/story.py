@@ -152,17 +152,23 @@ def store_in(folder: Path) -> str:
     return f"opaque://{folder.resolve()}/store"
 
 
+def begun(directory: Path, executor: SparkExecutor, store: str) -> Rig:
+    """A platform with the streams and queries of the story."""
+    rig = Rig(directory, executor, store=store, partitions=4)
+    rig.stream("A", k="BIGINT", x="BIGINT")
+    rig.stream("B", k="BIGINT", y="BIGINT")
+    rig.stream("C", y="BIGINT", z="BIGINT")
+    rig.create("pair", PAIR)
+    rig.create("chain", CHAIN)
+    return rig
+
+
 def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
     options = {"spark.executor.memory": "512m"} | options
     with Standalone(folder, workers=1) as cluster:
         executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
         try:
-            rig = Rig(folder / "state", executor, store=store_in(folder), partitions=4)
-            rig.stream("A", k="BIGINT", x="BIGINT")
-            rig.stream("B", k="BIGINT", y="BIGINT")
-            rig.stream("C", y="BIGINT", z="BIGINT")
-            rig.create("pair", PAIR)
-            rig.create("chain", CHAIN)
+            rig = begun(folder / "state", executor, store_in(folder))
             story = Story(cluster, executor, rig)
             tell(story)
             report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in ("pair", "chain")}}

@@ -36,10 +36,10 @@ class Hosts(LocalExecutor):
         monkeypatch.setattr(buckets, "_arrived", arrived)
         HERE[:] = [self]
 
-    def arrived(self, uri: str, platform: str, bound: int) -> ObjectBuckets:
+    def arrived(self, uri: str, platform: str, bound: int, keeps: bool) -> ObjectBuckets:
         if self._host not in self._files:
             cache = Cache(self._folder / str(self._host), bound)
-            self._files[self._host] = ObjectBuckets(uri, platform, cache, bound)
+            self._files[self._host] = ObjectBuckets(uri, platform, cache, bound, keeps)
         return self._files[self._host]
 
     def run(self, name: str, stage: Any, shared: Any, tasks: Any) -> list[Any]:
@@ -55,8 +55,8 @@ class Hosts(LocalExecutor):
 HERE: list[Hosts] = []
 
 
-def arrived(uri: str, platform: str, bound: int) -> ObjectBuckets:
-    return HERE[0].arrived(uri, platform, bound)
+def arrived(uri: str, platform: str, bound: int, keeps: bool) -> ObjectBuckets:
+    return HERE[0].arrived(uri, platform, bound, keeps)
 
 
 def generated(rig: Rig, *streams: str) -> None:

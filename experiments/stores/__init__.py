@@ -1,0 +1,1 @@
+"""What the experiments on the store are made of (experiments/store.py)."""

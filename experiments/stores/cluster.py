@@ -1,0 +1,102 @@
+"""C2 and C3: what executors fetch and keep, on a standalone cluster with 1, 2 and 4 of them.
+
+Every executor has one core and a directory of its own, so a cache of its own; the store is a folder that cannot be
+mapped. Workers are added to one cluster, and each size begins a new life. Tasks tell what they asked of the store
+(runtime/store/traffic.py).
+
+C2  Bytes that an executor fetches per epoch, and all together over the bytes written. A bucket is large enough (a few
+    hundred thousand tuples) that the chunks at the ends of a range do not count for much.
+C3  Of the buckets that are open at the end, how much the fullest cache holds.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.stores.life import Life, Line, Load, plain
+from runtime import plugins
+from runtime.spark.executor import SparkExecutor
+from runtime.spark.standalone import Standalone
+from runtime.store.traffic import Traffic
+from tests.cluster.tasks import where
+
+SIZES, WARM = (1, 2, 4), 2
+PATIENCE = 300.0
+OPTIONS = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+class Seen(NamedTuple):
+    """Per epoch, but `share`: of open state in the fullest cache."""
+
+    fetched: list[float]
+    written: float
+    share: float
+
+
+def executors(folder: Path, quick: bool) -> list[Line]:
+    plugins.load(("tests.tools.opaque_store",))
+    tuples, reads = (300_000, 1) if quick else (1_200_000, 4)
+    load = Load(tuples, window=8, hopping=True, reads=reads, partitions=4, spread=10)
+    epochs = 4
+    seen: dict[int, Seen] = {}
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Standalone(folder, workers=1))
+        executor = SparkExecutor.start(cluster.url, local_dir=folder / "driver", options=OPTIONS | cluster.options)
+        stack.callback(executor.stop)
+        expected = plain(folder / "plain", load, WARM + epochs)
+        for size in SIZES:
+            while len(cluster.workers) < size:
+                cluster.add_worker()
+            _until(executor, size)
+            life = Life(folder / f"near-{size}", executor, f"opaque://{folder.resolve()}/store-{size}", load)
+            life.steps(WARM)
+            before = executor.traffic.read()
+            life.steps(epochs)
+            seen[size] = _seen(cluster.directory, life, before, executor.traffic.read(), epochs)
+            assert life.close() == expected
+    return _lines(seen)
+
+
+def _lines(seen: dict[int, Seen]) -> list[Line]:
+    lines = []
+    for size, found in seen.items():
+        over = sum(found.fetched) / found.written
+        text = (
+            f"{max(found.fetched) / 1e6:.1f} MB by one, together {over:.2f} x the {found.written / 1e6:.1f} MB written"
+        )
+        lines.append(Line(f"C2 fetched per epoch, executors: {size}", text, "together <= 1.5", over <= 1.5))
+    for size in SIZES[1:]:
+        factor = max(seen[size].fetched) * size / sum(seen[1].fetched)
+        lines.append(Line(f"C2 most fetched by one of {size}, over 1/{size}", f"{factor:.2f}", "<= 1.3", factor <= 1.3))
+    share = seen[SIZES[-1]].share
+    lines.append(Line(f"C3 open state in the fullest of {SIZES[-1]} caches", f"{share:.2f}", "<= 0.35", share <= 0.35))
+    return lines
+
+
+def _seen(cluster: Path, life: Life, before: tuple[Traffic, ...], after: tuple[Traffic, ...], epochs: int) -> Seen:
+    began = {told.executor: told.fetched_bytes for told in before}
+    fetched = [(told.fetched_bytes - began.get(told.executor, 0)) / epochs for told in after]
+    return Seen(fetched, life.written(epochs) / epochs, _share(cluster, life.open_bytes))
+
+
+def _share(cluster: Path, opened: dict[str, int]) -> float:
+    names = {f"buckets~{file.replace('/', '~')}" for file in opened}
+    held: dict[str, int] = {}
+    for file in cluster.glob("worker-*/local/**/ajoin-cache/*"):
+        if file.name in names:
+            worker = file.relative_to(cluster).parts[0]
+            held[worker] = held.get(worker, 0) + file.stat().st_blocks * 512
+    return max(held.values()) / sum(opened.values())
+
+
+def _until(executor: SparkExecutor, size: int) -> None:
+    """Spark needs a moment to give out executors."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if len(set(executor.run("where", where, None, range(2 * size)))) == size:
+            return
+        time.sleep(0.1)
+    raise SystemExit(f"there were not {size} executors in {PATIENCE:g} s")

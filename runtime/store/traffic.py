@@ -1,0 +1,90 @@
+"""What tasks asked of the store, executor by executor: they say so with their answers, and the driver adds it up.
+
+An executor is known by its host and the directory of its cache, which its Python workers share. A worker that dies
+takes what it counted since its last answer with it; the figures are for people, nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import dataclass, replace
+from functools import cache as once
+from pathlib import Path
+
+from runtime.store.cache import Cache, Figures, task_directory
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """`fetched_bytes` in so many `requests`; `hit_bytes`: looked at and here already, counted once per process.
+    `held_bytes`: on disk, now."""
+
+    executor: str
+    requests: int
+    fetched_bytes: int
+    hit_bytes: int
+    held_bytes: int
+
+
+_caches: dict[int, Cache] = {}
+
+
+def task_cache(bound: int) -> Cache:
+    """The cache of a process that runs tasks."""
+    if bound not in _caches:
+        _caches[bound] = Cache(task_directory(), bound)
+    return _caches[bound]
+
+
+class Meter:
+    """What this process asks of the store from now on."""
+
+    def __init__(self) -> None:
+        self._before = {bound: replace(cache.figures) for bound, cache in _caches.items()}
+
+    def read(self) -> tuple[Traffic, ...]:
+        return tuple(self._since(cache, self._before.get(bound, Figures())) for bound, cache in _caches.items())
+
+    def _since(self, cache: Cache, before: Figures) -> Traffic:
+        now = cache.figures
+        return Traffic(
+            _name(cache.directory),
+            now.requests - before.requests,
+            now.fetched_bytes - before.fetched_bytes,
+            now.hit_bytes - before.hit_bytes,
+            sum(cache.held().values()),
+        )
+
+
+@once
+def _name(directory: Path) -> str:
+    return f"{socket.gethostname()}:{directory}"
+
+
+class Totals:
+    """The sums per executor, since this process began. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[str, Traffic] = {}
+
+    def add(self, told: tuple[Traffic, ...]) -> None:
+        with self._lock:
+            for new in told:
+                old = self._sums.get(new.executor)
+                self._sums[new.executor] = new if old is None else _sum(old, new)
+
+    def read(self) -> tuple[Traffic, ...]:
+        with self._lock:
+            return tuple(self._sums[name] for name in sorted(self._sums))
+
+
+def _sum(old: Traffic, new: Traffic) -> Traffic:
+    return Traffic(
+        old.executor,
+        old.requests + new.requests,
+        old.fetched_bytes + new.fetched_bytes,
+        old.hit_bytes + new.hit_bytes,
+        new.held_bytes,
+    )
