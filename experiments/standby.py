@@ -1,6 +1,6 @@
 """How long is nobody there? From `kill -9` of the platform to the next committed epoch.
 
-    python -m experiments.standby [--runs 3] [--heartbeat 2.0] [--tier URI]
+    python -m experiments.standby [--runs 3] [--heartbeat 2.0] [--store URI]
 
 Two ways to go on, each measured in fresh directories on one store (a path, unless another is named):
 
@@ -36,10 +36,10 @@ FLAGS = ("--master", "local[2]", "--epoch-interval", "0.5", "--batch-interval", 
 
 
 @contextmanager
-def running(tier: str | None, heartbeat: float) -> Iterator[tuple[Standing, list[str]]]:
+def running(store: str | None, heartbeat: float) -> Iterator[tuple[Standing, list[str]]]:
     """A place for platforms, and the flags of each."""
     with tempfile.TemporaryDirectory(prefix="ajoin-standby-") as folder:
-        uri = f"{tier.rstrip('/')}/{Path(folder).name}" if tier else None
+        uri = f"{store.rstrip('/')}/{Path(folder).name}" if store else None
         with beside(Path(folder), uri) as standing:
             yield standing, [*FLAGS, "--set", f"heartbeat_interval={heartbeat}"]
 
@@ -67,8 +67,8 @@ def said_at(served: Served, words: str) -> float:
     return next(datetime.fromisoformat(line["time"]).timestamp() for line in lines if words in line["message"])
 
 
-def with_standby(tier: str | None, heartbeat: float, rng: Random) -> dict[str, float]:
-    with running(tier, heartbeat) as (standing, flags):
+def with_standby(store: str | None, heartbeat: float, rng: Random) -> dict[str, float]:
+    with running(store, heartbeat) as (standing, flags):
         primary = standing.serve("--demo-streams", *flags, executor="spark")
         primary.until_said("listening")
         standby = standing.serve("--standby", *flags, executor="spark")
@@ -85,8 +85,8 @@ def with_standby(tier: str | None, heartbeat: float, rng: Random) -> dict[str, f
         return {"total": total, "silence": heard, "take-over": total - heard}
 
 
-def with_restart(tier: str | None, heartbeat: float) -> dict[str, float]:
-    with running(tier, heartbeat) as (standing, flags):
+def with_restart(store: str | None, heartbeat: float) -> dict[str, float]:
+    with running(store, heartbeat) as (standing, flags):
         primary = standing.serve("--demo-streams", *flags, executor="spark")
         primary.until_said("listening")
         with Client(primary.address, timeout=WAIT) as client:
@@ -106,13 +106,13 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--heartbeat", type=float, default=2.0, help="seconds between two heartbeats")
-    parser.add_argument("--tier", help="URI below which the stores are made; default: a path")
+    parser.add_argument("--store", help="URI below which the stores are made; default: a path")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     rng = Random(asked.seed)
     lives = {
-        "standby": [with_standby(asked.tier, asked.heartbeat, rng) for _ in range(asked.runs)],
-        "restart": [with_restart(asked.tier, asked.heartbeat) for _ in range(asked.runs)],
+        "standby": [with_standby(asked.store, asked.heartbeat, rng) for _ in range(asked.runs)],
+        "restart": [with_restart(asked.store, asked.heartbeat) for _ in range(asked.runs)],
     }
     print("seconds from kill -9 to the next committed epoch, as a client sees it: median (least to greatest)")
     for name, runs in lives.items():

@@ -41,7 +41,7 @@ class ArrowObjects:
     """Names are relative paths with forward slashes. May be used by several threads."""
 
     def __init__(self, uri: str) -> None:
-        self.uri, self.shown = uri, shown(uri)
+        self.uri = uri
         self._fs, self._root = _resolve(uri)
         self._whole = self._fs.type_name in OBJECT_STORES
         self._local = self._fs.type_name == "local"

@@ -24,13 +24,13 @@ no core for a while is not taken for dead."""
 class Served:
     """A process of `ajoin serve`. What it says is read all the time, so that it never waits for a reader."""
 
-    def __init__(self, folder: Path, name: str, tier: str, *flags: str, executor: str = "local") -> None:
+    def __init__(self, folder: Path, name: str, store: str, *flags: str, executor: str = "local") -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self.said: list[dict[str, object]] = []
         self._log = folder / f"{name}.log"
         command = [
             sys.executable, "-c", "from ajoin.cli import main; main()",
-            "serve", "--json", "--set", f"executor={executor}", "--listen", self.address, "--store", tier,
+            "serve", "--json", "--set", f"executor={executor}", "--listen", self.address, "--store", store,
             "--state-dir", str(folder / name), "--epoch-interval", "0.05", "--batch-interval", "0.05",
             "--set", f"heartbeat_interval={INTERVAL}", "--set", "optimize_period=0", *flags,
         ]  # fmt: skip
@@ -72,12 +72,12 @@ class Served:
 
 
 class Standing:
-    def __init__(self, folder: Path, tier: str) -> None:
-        self.folder, self._tier = folder, tier
+    def __init__(self, folder: Path, store: str) -> None:
+        self.folder, self._store = folder, store
         self.all: list[Served] = []
 
     def serve(self, *flags: str, executor: str = "local") -> Served:
-        served = Served(self.folder, f"p{len(self.all)}", self._tier, *flags, executor=executor)
+        served = Served(self.folder, f"p{len(self.all)}", self._store, *flags, executor=executor)
         self.all.append(served)
         return served
 
@@ -104,8 +104,8 @@ class Standing:
 
 
 @contextmanager
-def beside(folder: Path, tier: str | None = None) -> Iterator[Standing]:
-    standing = Standing(folder, tier or str(folder / "tier"))
+def beside(folder: Path, store: str | None = None) -> Iterator[Standing]:
+    standing = Standing(folder, store or str(folder / "store"))
     try:
         yield standing
     finally:

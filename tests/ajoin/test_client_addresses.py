@@ -48,9 +48,9 @@ GONE = Failure(grpc.StatusCode.UNAVAILABLE)
 
 
 @contextmanager
-def platform(directory: Path, tier: Path, address: str) -> Iterator[World]:
-    """A platform on the tier that is cut off at the end like a killed one; calls that are open are cut off, too."""
-    engine = Engine.open(directory, LocalExecutor(), EngineConfig(store=str(tier)), wall_clock)
+def platform(directory: Path, store: Path, address: str) -> Iterator[World]:
+    """A platform on the store that is cut off at the end like a killed one; calls that are open are cut off, too."""
+    engine = Engine.open(directory, LocalExecutor(), EngineConfig(store=str(store)), wall_clock)
     opened = Platform(engine, clock=wall_clock, pace=QUICK).start()
     server = ServerThread(opened, address).start()
     with Client(server.address, timeout=WAIT) as client:
@@ -236,7 +236,7 @@ def test_calls_and_subscriptions_go_on_at_the_next_platform(tmp_path, asynchrono
             other = there if address == here else here
             with (
                 StandbyServer(other, lambda address=address: address),
-                platform(tmp_path / f"s{n}", tmp_path / "tier", address) as world,
+                platform(tmp_path / f"s{n}", tmp_path / "store", address) as world,
             ):
                 if n == 0:
                     for name, columns in (("V", V), ("W", W)):
@@ -257,7 +257,7 @@ def test_calls_and_subscriptions_go_on_at_the_next_platform(tmp_path, asynchrono
 
 def test_a_create_whose_answer_got_lost_with_the_platform_is_not_done_twice(tmp_path):
     address = f"127.0.0.1:{free_port()}"
-    with platform(tmp_path / "a", tmp_path / "tier", address) as world:
+    with platform(tmp_path / "a", tmp_path / "store", address) as world:
         for name, columns in (("V", V), ("W", W)):
             world.client.create_stream(name, columns=columns, time="ts", source="push")
         named = world.client.create_query(JOIN, id="q", request_id="r1")
@@ -265,7 +265,7 @@ def test_a_create_whose_answer_got_lost_with_the_platform_is_not_done_twice(tmp_
         many = world.client.create_queries([JOIN, JOIN], request_id="r3")
         other = world.client.create_query(JOIN, request_id="r4")
         world.client.delete_query(other.id)
-    with platform(tmp_path / "b", tmp_path / "tier", address) as world:
+    with platform(tmp_path / "b", tmp_path / "store", address) as world:
         assert world.client.create_query(JOIN, id="q", request_id="r1").uid == named.uid
         assert world.client.create_query(JOIN, request_id="r2").uid == chosen.uid
         assert [q.uid for q in world.client.create_queries([JOIN, JOIN], request_id="r3")] == [q.uid for q in many]

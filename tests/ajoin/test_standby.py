@@ -1,4 +1,4 @@
-"""`ajoin serve --standby` beside a platform, as real processes: killed, stopped, frozen, and a tier that goes away.
+"""`ajoin serve --standby` beside a platform, as real processes: killed, stopped, frozen, and a store that goes away.
 
 Files bring the tuples: some before it happens, some in the middle, the rest when another platform serves. A batch join
 over all of them says what every subscriber must have got, whoever made its rows.
@@ -229,7 +229,7 @@ def test_a_platform_that_comes_back_may_stand_by_in_its_turn(standing: Standing)
         story.end()
 
 
-def test_a_tier_that_goes_away_is_no_reason_to_take_over_on_s3(s3: MinIO, tmp_path: Path) -> None:
+def test_a_store_that_goes_away_is_no_reason_to_take_over_on_s3(s3: MinIO, tmp_path: Path) -> None:
     with beside(tmp_path, s3.uri(s3.new_bucket())) as standing:
         # pyarrow repeats a request for some seconds; so long may the first beat take after the return
         primary, standby = standing.pair("--set", "heartbeat_interval=4")
@@ -263,9 +263,9 @@ def test_a_standby_ends_when_it_is_told_to_and_waits_where_nothing_is(standing: 
 def test_a_standby_that_could_not_take_over_does_not_start(standing: Standing, tmp_path: Path) -> None:
     command = ["serve", "--standby", "--set", "executor=local", "--listen", "127.0.0.1:0"]
     done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path / "s")])
-    assert done.exit_code == 2 and "CONFIG_INVALID" in done.stderr and "durable" in done.stderr
+    assert done.exit_code == 2 and "CONFIG_INVALID" in done.stderr and "set store" in done.stderr
     primary = standing.primary()
-    used = ["--state-dir", str(standing.folder / "p0"), "--store", str(tmp_path / "tier")]
+    used = ["--state-dir", str(standing.folder / "p0"), "--store", str(tmp_path / "store")]
     done = CliRunner().invoke(app, [*command, *used])
     assert done.exit_code == 1 and "STATE_LOCKED" in done.stderr
     assert primary.process.poll() is None
