@@ -2,16 +2,19 @@
 
     python -m experiments.store_model [--executors 10 100]
 
-One two-way join, a source task per executor and stream, a join task per executor, all with one core. With n executors
-and T tuples per epoch (of both streams):
+One two-way join, n executors with one core each, a source task per executor and stream, a join task per executor, t
+tuples per executor and epoch. Every join task reads a part of each of the 2n new buckets:
 
-    requests(n)  =  put n (2 streams + 1 segment)  +  log  +  deleted buckets  +  n * 2n * get
-    seconds(n)   =  fixed  +  task * 2n  +  T * tuple / n  +  (T * bytes / n) / link  +  2n * get * request / at once
+    requests  =  2n + n        buckets and segments that are put
+               + log           two records, each after a look at who owns the store
+               + 2n delete     buckets that are needed no more
+               + n * 2n * get  new buckets that every executor reads a part of
+    seconds   =  fixed + 3n task + t tuple + t bytes / link + 2n get request / at_once
+    driver    =  3n * bytes of a task and its answer
 
-`get`: requests with which one executor reads its range of one new bucket. Every executor reads a part of every new
-bucket, and there are as many as source tasks, so requests grow with the square; so do the parts' ends, which are whole
-chunks. The driver's part grows with n: tasks and references. The constants were measured (docs/decisions/0018) but
-`task` and `request`, which this machine cannot show: what Spark's scheduler takes per task, and S3 to answer.
+So the driver's part grows with n, and requests with its square. Constants were measured on a busy machine
+(docs/decisions/0018-the-store.md), so they are rather too large. Three are assumed, because a single machine cannot
+show them: what an epoch costs without tuples, what Spark's scheduler takes per task, and what S3 takes to answer.
 """
 
 from __future__ import annotations
@@ -24,28 +27,30 @@ from dataclasses import dataclass
 class Constants:
     """Measured on `local[2]` and a standalone cluster; see the module."""
 
-    fixed: float = 0.25
-    """Seconds of an epoch without tuples."""
-    tuple: float = 2.0e-6
-    """Seconds of one core per tuple, from source to segment."""
-    bytes: float = 30.0
-    """Of a bucket, per tuple."""
-    get: float = 8.0
-    """Requests per new bucket and executor."""
-    log: float = 4.0
-    """Requests per epoch for its records."""
+    fixed: float = 0.2
+    """Assumed: seconds of an epoch without tuples."""
+    tuple: float = 3.8e-6
+    """Seconds of one core per tuple, from source to segment, with as many rows as tuples per stream (C4)."""
+    bytes: float = 35.0
+    """Of a bucket, per tuple (C2)."""
+    get: float = 10.0
+    """Requests per new bucket and executor: 9 parts (C2), and one to learn its length."""
+    log: float = 6.0
     delete: float = 3.0
-    """Requests per deleted bucket."""
-    reference: float = 4_000.0
-    """Bytes over the driver's link per task."""
+    """Requests per deleted bucket, of which pyarrow makes two for itself (C6)."""
+    answer: float = 23_000.0
+    """Bytes over the driver's link per task, all that passes divided by all tasks (C1)."""
     task: float = 0.003
     """Assumed: seconds of the driver per task."""
     request: float = 0.03
     """Assumed: seconds until S3 answers."""
     at_once: int = 8
-    """Requests of a task that wait at the same time."""
+    """Requests of a task that wait at the same time (runtime/store/cache.py)."""
     link: float = 125e6
     """Bytes per second of an executor's link: 1 Gbit/s."""
+
+
+MEASURED = Constants()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +61,13 @@ class Prediction:
     driver_bytes: float
 
 
-def predict(executors: int, tuples: float, c: Constants = Constants()) -> Prediction:  # noqa: B008 - frozen
+def predict(executors: int, tuples: float, c: Constants = MEASURED) -> Prediction:
     """Of one epoch with so many tuples per executor."""
-    n = executors
-    whole = n * tuples
-    buckets = 2 * n
+    n, buckets = executors, 2 * executors
     requests = buckets + n + c.log + c.delete * buckets + n * buckets * c.get
     waiting = buckets * c.get * c.request / c.at_once
     seconds = c.fixed + c.task * 3 * n + tuples * c.tuple + tuples * c.bytes / c.link + waiting
-    return Prediction(seconds, whole / seconds, requests, 3 * n * c.reference)
+    return Prediction(seconds, n * tuples / seconds, requests, 3 * n * c.answer)
 
 
 def main() -> None:

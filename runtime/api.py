@@ -309,10 +309,24 @@ class DeadLetterInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the tasks of an executor asked of the store: `fetched_bytes` in so many `requests`; `hit_bytes`: looked at
+    and there already, once per process. `held_bytes`: in its cache, when it last ran a task. `executor`: its host, and
+    the directory of its cache there."""
+
+    executor: str
+    requests: int
+    fetched_bytes: int
+    hit_bytes: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlatformStatus:
     """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
     `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. Only
-    with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine.
+    with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine, `executors` that
+    fetched something of it.
     `sinks`: how many there are; `sinks_behind`: those that fail or lack more than the newest epoch."""
 
     state: str
@@ -339,3 +353,4 @@ class PlatformStatus:
     overflows: int = 0
     sinks: int = 0
     sinks_behind: tuple[SinkStatus, ...] = ()
+    executors: tuple[Traffic, ...] = ()

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import event_time
-from runtime.api import PlatformStatus, SinkStatus
+from runtime.api import PlatformStatus, SinkStatus, Traffic
 
 
 class PlanFormat(StrEnum):
@@ -91,7 +91,17 @@ def _show(now: PlatformStatus) -> None:
 def _store(now: PlatformStatus) -> dict[str, str]:
     if not now.store_bytes:
         return {}
-    return {"store": f"{size(now.store_bytes)}, of which {size(now.cache_bytes)} are also on this machine"}
+    text = [f"{size(now.store_bytes)}, of which {size(now.cache_bytes)} are also on this machine"]
+    text += [f"{told.executor}: {_traffic(told)}" for told in now.executors]
+    return {"store": "\n              ".join(text)}
+
+
+def _traffic(told: Traffic) -> str:
+    looked = told.fetched_bytes + told.hit_bytes
+    hits = f", {told.hit_bytes / looked:.0%} found there" if looked else ""
+    return (
+        f"{size(told.held_bytes)} in its cache{hits}, {size(told.fetched_bytes)} fetched in {told.requests:,} requests"
+    )
 
 
 def _sinks(now: PlatformStatus) -> dict[str, str]:

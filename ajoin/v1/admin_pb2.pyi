@@ -144,6 +144,7 @@ class GetStatusResponse(_message.Message):
     SINKS_FIELD_NUMBER: _builtins.int
     SINKS_BEHIND_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    EXECUTORS_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -202,6 +203,12 @@ class GetStatusResponse(_message.Message):
     def sinks_behind(self) -> _containers.RepeatedCompositeFieldContainer[_queries_pb2.SinkStatus]:
         """Those that fail or lack more than the newest epoch, at most 100, those that lack most first. Only the caller's own."""
 
+    @_builtins.property
+    def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorStatus]:
+        """What tasks asked of the store, one entry for each executor that has run some, sorted by name. Empty: there is no
+        store, or it is read in place.
+        """
+
     def __init__(
         self,
         *,
@@ -230,16 +237,55 @@ class GetStatusResponse(_message.Message):
         sinks: _builtins.int = ...,
         sinks_behind: _abc.Iterable[_queries_pb2.SinkStatus] | None = ...,
         overflows: _builtins.int = ...,
+        executors: _abc.Iterable[Global___ExecutorStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "cache_bytes", b"cache_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "store_bytes", b"store_bytes", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "cache_bytes", b"cache_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "executors", b"executors", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "store_bytes", b"store_bytes", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ExecutorStatus(_message.Message):
+    """What the tasks of one executor asked of the store since the platform was started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTOR_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: _builtins.int
+    HIT_BYTES_FIELD_NUMBER: _builtins.int
+    HELD_BYTES_FIELD_NUMBER: _builtins.int
+    executor: _builtins.str
+    """Its host, and the directory of its cache there."""
+    requests: _builtins.int
+    """Requests with which something was fetched."""
+    fetched_bytes: _builtins.int
+    """Bytes that were fetched."""
+    hit_bytes: _builtins.int
+    """Bytes that were looked at and already there, counted once for each process."""
+    held_bytes: _builtins.int
+    """Bytes that its cache takes, when it last ran a task."""
+    def __init__(
+        self,
+        *,
+        executor: _builtins.str = ...,
+        requests: _builtins.int = ...,
+        fetched_bytes: _builtins.int = ...,
+        hit_bytes: _builtins.int = ...,
+        held_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor", b"executor", "fetched_bytes", b"fetched_bytes", "held_bytes", b"held_bytes", "hit_bytes", b"hit_bytes", "requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutorStatus: _TypeAlias = ExecutorStatus  # noqa: Y015
 
 @_typing.final
 class GetStatisticsRequest(_message.Message):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from experiments.stores.life import Life, Line, Load, plain
 from runtime import plugins
+from runtime.api import Traffic
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Standalone
-from runtime.store.traffic import Traffic
 from tests.cluster.tasks import where
 
 SIZES, WARM = (1, 2, 4), 2
@@ -32,13 +32,14 @@ class Seen(NamedTuple):
     """Per epoch, but `share`: of open state in the fullest cache."""
 
     fetched: list[float]
+    requests: float
     written: float
     share: float
 
 
 def executors(folder: Path, quick: bool) -> list[Line]:
     plugins.load(("tests.tools.opaque_store",))
-    tuples, reads = (300_000, 1) if quick else (1_200_000, 4)
+    tuples, reads = (300_000, 1) if quick else (600_000, 2)
     load = Load(tuples, window=8, hopping=True, reads=reads, partitions=4, spread=10)
     epochs = 4
     seen: dict[int, Seen] = {}
@@ -53,14 +54,14 @@ def executors(folder: Path, quick: bool) -> list[Line]:
             _until(executor, size)
             life = Life(folder / f"near-{size}", executor, f"opaque://{folder.resolve()}/store-{size}", load)
             life.steps(WARM)
-            before = executor.traffic.read()
+            before = executor.traffic()
             life.steps(epochs)
-            seen[size] = _seen(cluster.directory, life, before, executor.traffic.read(), epochs)
+            seen[size] = _seen(cluster.directory, life, before, executor.traffic(), epochs)
             assert life.close() == expected
-    return _lines(seen)
+    return _lines(seen, reads)
 
 
-def _lines(seen: dict[int, Seen]) -> list[Line]:
+def _lines(seen: dict[int, Seen], reads: int) -> list[Line]:
     lines = []
     for size, found in seen.items():
         over = sum(found.fetched) / found.written
@@ -68,6 +69,8 @@ def _lines(seen: dict[int, Seen]) -> list[Line]:
             f"{max(found.fetched) / 1e6:.1f} MB by one, together {over:.2f} x the {found.written / 1e6:.1f} MB written"
         )
         lines.append(Line(f"C2 fetched per epoch, executors: {size}", text, "together <= 1.5", over <= 1.5))
+        each = found.requests / size / (2 * reads)
+        lines.append(Line(f"C2 requests per executor and new bucket, executors: {size}", f"{each:.1f}"))
     for size in SIZES[1:]:
         factor = max(seen[size].fetched) * size / sum(seen[1].fetched)
         lines.append(Line(f"C2 most fetched by one of {size}, over 1/{size}", f"{factor:.2f}", "<= 1.3", factor <= 1.3))
@@ -77,9 +80,11 @@ def _lines(seen: dict[int, Seen]) -> list[Line]:
 
 
 def _seen(cluster: Path, life: Life, before: tuple[Traffic, ...], after: tuple[Traffic, ...], epochs: int) -> Seen:
-    began = {told.executor: told.fetched_bytes for told in before}
-    fetched = [(told.fetched_bytes - began.get(told.executor, 0)) / epochs for told in after]
-    return Seen(fetched, life.written(epochs) / epochs, _share(cluster, life.open_bytes))
+    began = {told.executor: told for told in before}
+    grown = [(told, began.get(told.executor, Traffic(told.executor, 0, 0, 0, 0))) for told in after]
+    fetched = [(now.fetched_bytes - old.fetched_bytes) / epochs for now, old in grown]
+    requests = sum(now.requests - old.requests for now, old in grown) / epochs
+    return Seen(fetched, requests, life.written(epochs) / epochs, _share(cluster, life.open_bytes))
 
 
 def _share(cluster: Path, opened: dict[str, int]) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from optimizer.errors import FailedPrecondition
+from runtime.api import Traffic
 from runtime.buckets.file import Buckets
 from runtime.buckets.runs import BucketFiles
 from runtime.connectors.base import Read, carried
@@ -38,6 +39,9 @@ class Exchange:
     def cores(self) -> int:
         """Tasks that can run at the same time, now."""
         return self._executor.cores
+
+    def traffic(self) -> tuple[Traffic, ...]:
+        return self._executor.traffic()
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         """Reports in task order; what the tasks wrote is then there."""

@@ -236,6 +236,7 @@ class EngineReads:
             sinks_behind=self._parts.deliveries.behind(),
             store_bytes=kept.store_bytes,
             cache_bytes=kept.cache_bytes,
+            executors=self._parts.exchange.traffic(),
         )
 
     def query_info(self, state: State, r: QueryRecord) -> QueryInfo:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from runtime.api import Traffic
 from runtime.execution.outage import as_outage
 
 S = TypeVar("S")
@@ -32,6 +33,10 @@ class Executor(Protocol):
         """Results in task order; a task's exception is raised here. `name` is what a person sees in the Spark UI."""
         ...
 
+    def traffic(self) -> tuple[Traffic, ...]:
+        """What tasks asked of the store so far."""
+        ...
+
     def stop(self) -> None: ...
 
 
@@ -46,6 +51,9 @@ class LocalExecutor:
             return [stage(shared, task) for task in tasks]
         except OSError as e:
             raise as_outage(e) or e from e
+
+    def traffic(self) -> tuple[Traffic, ...]:
+        return ()  # the driver's own: it is the same process
 
     def stop(self) -> None:
         return None

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
+from runtime.api import Traffic
 from runtime.execution.outage import as_outage
 from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
@@ -61,7 +62,7 @@ class SparkExecutor:
         self.context, self._stage_timeout = context, stage_timeout
         self.here = is_local(str(context.master))
         self._places = Places(context)
-        self.traffic = Totals()
+        self._traffic = Totals()
         cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
@@ -137,11 +138,14 @@ class SparkExecutor:
         results: list[Any] = [None] * len(tasks)
         for i, answer in enumerate(answers):
             outcome, told = pickle.loads(answer)
-            self.traffic.add(told)
+            self._traffic.add(told)
             if isinstance(outcome, AJoinError):
                 raise outcome
             results[i::slices] = outcome
         return results
+
+    def traffic(self) -> tuple[Traffic, ...]:
+        return self._traffic.read()
 
     def stop(self) -> None:
         self.context.stop()

@@ -8,24 +8,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache as once
 from pathlib import Path
 
+from runtime.api import Traffic
 from runtime.store.cache import Cache, Figures, task_directory
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """`fetched_bytes` in so many `requests`; `hit_bytes`: looked at and here already, counted once per process.
-    `held_bytes`: on disk, now."""
-
-    executor: str
-    requests: int
-    fetched_bytes: int
-    hit_bytes: int
-    held_bytes: int
-
 
 _caches: dict[int, Cache] = {}
 

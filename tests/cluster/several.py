@@ -63,7 +63,7 @@ def main() -> None:
         report = {
             "epochs": 4,
             "rows": {id: rig.rows(id) for id in ("pair", "chain")},
-            "executors": len(place.executor.traffic.read()),
+            "executors": len(place.executor.traffic()),
             "passed": {name: hosts.passed(name) for name in hosts.names},
         }
         rig.engine.close()

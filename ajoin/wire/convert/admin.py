@@ -6,20 +6,22 @@ from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics,
 from ajoin.v1 import admin_pb2
 from ajoin.wire.convert.fields import enum_name, fields_of, from_fields
 from ajoin.wire.convert.queries import sink_status_from_pb, sink_status_to_pb
-from runtime.api import PlatformStatus
+from runtime.api import PlatformStatus, Traffic
 
 
 def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusResponse:
     state = admin_pb2.PlatformState.Value(f"PLATFORM_STATE_{status.state}")
     sinks = map(sink_status_to_pb, status.sinks_behind)
-    others = fields_of(status, "state", "sinks_behind")
-    return admin_pb2.GetStatusResponse(state=state, version=version, sinks_behind=sinks, **others)
+    executors = [admin_pb2.ExecutorStatus(**fields_of(told)) for told in status.executors]
+    others = fields_of(status, "state", "sinks_behind", "executors")
+    return admin_pb2.GetStatusResponse(state=state, version=version, sinks_behind=sinks, executors=executors, **others)
 
 
 def status_from_pb(message: admin_pb2.GetStatusResponse) -> PlatformStatus:
     state = enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_")
     sinks = tuple(map(sink_status_from_pb, message.sinks_behind))
-    return from_fields(PlatformStatus, message, state=state, sinks_behind=sinks)
+    executors = tuple(from_fields(Traffic, told) for told in message.executors)
+    return from_fields(PlatformStatus, message, state=state, sinks_behind=sinks, executors=executors)
 
 
 def statistics_to_pb(statistics: Statistics) -> admin_pb2.GetStatisticsResponse:
