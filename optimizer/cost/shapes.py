@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from optimizer.model.expressions import Call, Cast, ColumnRef, Expr, InList, Like, Literal, children
+from optimizer.model.expressions import Call, Case, Cast, ColumnRef, Expr, InList, Like, Literal, children
 from optimizer.model.folds import fold_key, folds_lists
 from optimizer.model.plan import Attribute, JoinNode, KeyPart, Leaf, Node, RunningQuery, SourceNode
 from optimizer.model.trees import leaves_of, predicates
@@ -323,7 +323,7 @@ def _fields(expr: Expr) -> tuple[Any, ...]:
             own = iter((pattern, escape))
         case Call(function, _, _):
             own = iter((function,))
-        case Cast(_, type):
+        case Cast(_, type) | Case(_, _, type):
             own = iter((type.value,))
         case _:
             own = iter((getattr(expr, "op", ""),))

@@ -127,7 +127,7 @@ class ResultLog:
         """Everything that one epoch delivered, in delivery order."""
         sequence: dict[str, int] = {}
         for segment in segments:
-            pieces = self._pieces(epoch, segment)
+            pieces = self._pieces(segment)
             for entry in self._listed(epoch, segment):
                 number = sequence.get(entry.uid, 0)
                 sequence[entry.uid] = number + 1
@@ -137,12 +137,12 @@ class ResultLog:
                 batch = _batch(data) if whole else self._load_listed(cursor, segment, entry)
                 yield ResultBatch(id_of(entry.uid), cursor, batch)
 
-    def _pieces(self, epoch: int, segment: Segment) -> Callable[[SegmentEntry], memoryview]:
-        """The batches of a segment that is read whole, opened once; not checked."""
+    def _pieces(self, segment: Segment) -> Callable[[SegmentEntry], memoryview]:
+        """The batches of a segment that is read whole, opened once; not checked, and empty if it is missing."""
         try:
             rows = memoryview(self._part(segment, 0, segment.bytes))
-        except FileNotFoundError as e:
-            raise damaged(epoch, segment, "is missing") from e
+        except FileNotFoundError:
+            rows = memoryview(b"")
         return lambda entry: rows[entry.offset : entry.offset + entry.length]
 
     def of_query(self, epoch: int, segments: Sequence[Segment], uid: str) -> QueryTable | None:

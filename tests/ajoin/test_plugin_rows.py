@@ -24,7 +24,7 @@ FIRST = 1_704_067_200_000  # 1 January 2024, UTC
 
 @pytest.fixture
 def engine():
-    with LocalEngine(plugins=EXAMPLES) as made:
+    with LocalEngine(plugins=(*EXAMPLES, TROUBLE)) as made:
         made.create_stream("S", columns=S)
         made.create_stream("R", columns={"k": "BIGINT", "y": "BIGINT", "ts": "TIMESTAMP"})
         yield made

@@ -73,6 +73,7 @@ def test_names_tell_functions_and_types_apart():
     given = [ex.Call("UPPER", (ref("s"),), T.STRING), ex.Call("LOWER", (ref("s"),), T.STRING)]
     given += [ex.Cast(ref("s"), T.INT), ex.Cast(ref("s"), T.BIGINT)]
     yes = ex.Literal(True, T.BOOLEAN)
+    given += [ex.Case(((yes, ref("j")),), None, T.BIGINT), ex.Case(((yes, ref("j")),), None, T.DOUBLE)]
     given += [ex.Case(((ref("b"), yes),), None, T.BOOLEAN), ex.Case(((ref("b"), yes),), yes, T.BOOLEAN)]
     assert len({digest(e) for e in given}) == len(given)
 
