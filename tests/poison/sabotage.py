@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from optimizer.model.plan import id_of
+from runtime.api import Traffic
 from runtime.execution.executor import Executor
 from runtime.operators.join import JoinShared
 from runtime.operators.source import SourceTask
@@ -81,6 +82,9 @@ class Sabotaged:
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         results: list[R] = self._executor.run(name, sabotaged, (stage, shared), tasks)
         return results
+
+    def traffic(self) -> tuple[Traffic, ...]:
+        return self._executor.traffic()
 
     def stop(self) -> None:
         self._executor.stop()
