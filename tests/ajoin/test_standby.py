@@ -229,6 +229,7 @@ def test_a_platform_that_comes_back_may_stand_by_in_its_turn(standing: Standing)
         story.end()
 
 
+@pytest.mark.long
 def test_a_store_that_goes_away_is_no_reason_to_take_over_on_s3(s3: MinIO, tmp_path: Path) -> None:
     with beside(tmp_path, s3.uri(s3.new_bucket())) as standing:
         # pyarrow repeats a request for some seconds; so long may the first beat take after the return

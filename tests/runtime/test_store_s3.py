@@ -43,6 +43,7 @@ def test_a_lost_machine_comes_back_and_the_replaced_one_stops(tmp_path, uri):
     assert listed <= names
 
 
+@pytest.mark.long  # test_platform_s3 has one in every run
 def test_an_outage_is_waited_out(tmp_path, s3, uri):
     rig = begun(tmp_path, store=uri)
     epochs(rig, range(2))
