@@ -113,10 +113,10 @@ class Settings(BaseSettings):
     max_epochs_behind: int = Field(
         200, ge=0, description="epochs a query's rows may be postponed before it is suspended"
     )
-    allowed_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+    allowed_roots: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="folders that file sources and sinks may use (a list, or text with commas); empty: any when "
-        "listening on this machine only, else none",
+        description="folders that file sources and sinks may use, paths or URIs (a list, or text with commas); empty: "
+        "any when listening on this machine only, else none",
     )
     max_sql_bytes: int = Field(65_536, ge=64, description="longest SQL text that is accepted")
     max_windows: int = Field(10_000, ge=1, description="most windows of a query that one tuple may be in")
@@ -294,6 +294,11 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("allowed_roots", mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        return [str(root) for root in value]
 
     @field_validator("log_level", mode="before")
     @classmethod

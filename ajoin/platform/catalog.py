@@ -13,7 +13,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, ResourceExhausted
@@ -21,6 +20,7 @@ from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import NO_BUDGET, Budget
 from runtime.connectors import registry
 from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.options import Root
 
 LONGEST_NAME = 128
 TIME_TYPES = (ColumnType.TIMESTAMP, ColumnType.BIGINT)
@@ -97,7 +97,7 @@ def check_stream(schema: StreamSchema, limits: Limits) -> None:
             )
 
 
-def check_source(spec: ConnectorSpec, schema: StreamSchema, allowed_roots: Sequence[Path] = ()) -> None:
+def check_source(spec: ConnectorSpec, schema: StreamSchema, allowed_roots: Sequence[Root] = ()) -> None:
     registry.check_source(spec, schema, allowed_roots=allowed_roots)
 
 

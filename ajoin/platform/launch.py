@@ -120,7 +120,8 @@ def open_engine(
             reason="CONFIG_INVALID",
             hint="set store as well",
         )
-    roots = tuple(root.resolve() for root in settings.allowed_roots) or (NOWHERE if remote_callers else ())
+    roots = tuple(r if "://" in r else Path(r).resolve() for r in settings.allowed_roots)
+    roots = roots or (NOWHERE if remote_callers else ())
     config = EngineConfig(
         partitions=settings.partitions,
         retention_epochs=settings.retention_epochs,

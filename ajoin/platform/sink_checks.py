@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from optimizer.errors import AJoinError, Unavailable
 from runtime.connectors import registry
 from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.options import Root
 
 MOST_SECONDS = 10.0
 
@@ -25,7 +25,7 @@ MOST_SECONDS = 10.0
 class SinkChecks:
     """For the queries of one call. `clock` gives seconds."""
 
-    def __init__(self, allowed_roots: Sequence[Path], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, allowed_roots: Sequence[Root], clock: Callable[[], float] = time.monotonic) -> None:
         self._roots = allowed_roots
         self._clock = clock
         self._until = clock() + MOST_SECONDS

@@ -3,7 +3,7 @@
 A source lives on the driver and only talks about offsets (JSON values it alone understands). The platform asks how
 far it may read (`latest`), writes the range into the epoch log, and then asks for the reads of that range. `reads`
 must be a pure function of the range: after a crash the unfinished epoch is read again from its logged offsets and must
-bring the same tuples. A read is a picklable value; `load` runs inside a Spark task.
+bring the same tuples. A read is a small picklable value, a name rather than bytes; `load` runs inside a Spark task.
 
 What only some sources have (tuples handed over by a caller, files of their own that must survive the machine) is part
 of the interface, with a default for all others: the engine never asks of which kind a source is. A source of your own
@@ -68,16 +68,6 @@ class Read(Protocol):
     def load(self, schema: StreamSchema) -> Loaded: ...
 
 
-def carried(read: Read) -> Read:
-    """The same read, with what only this machine can see (files) inside it: for tasks that run on another one.
-
-    A read that looks at files of the driver's machine has a method `carried`; others are complete as they are.
-    """
-    carry = getattr(read, "carried", None)
-    whole: Read = read if carry is None else carry()
-    return whole
-
-
 def load(read: Read, schema: StreamSchema, needed: frozenset[str]) -> Loaded:
     """What the read brings; the table may lack columns that are not `needed`.
 
@@ -117,7 +107,10 @@ class Source(Protocol):
         ...
 
     def reads(self, start: Offset, end: Offset) -> Sequence[Read]:
-        """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever."""
+        """The pieces of [start, end), in stream order. Pure: the same range gives the same tuples for ever.
+
+        Tasks load them wherever they run; if they may run elsewhere, a mirror says so (`for_tasks`). May be called on
+        another thread while the next range is asked for."""
         ...
 
     # -- what most sources have no use for --
@@ -190,8 +183,25 @@ class Pushable(Protocol):
     def append_file(self, path: Path) -> int: ...
 
 
+class Kept(Protocol):
+    """One file in a second place, by name: a small picklable value."""
+
+    def get(self) -> bytes | None:
+        """What it holds; None: there is no such file."""
+        ...
+
+
 class Mirror(Protocol):
-    """A second place, which survives the loss of the machine, for what a source keeps in its directory."""
+    """A second place, which survives the loss of the machine, for what a source keeps in its directory.
+
+    `for_tasks`: tasks run on machines that see this place and not the directory, so what reads need must be here."""
+
+    @property
+    def for_tasks(self) -> bool: ...
+
+    def kept(self, name: str) -> Kept:
+        """For a task that reads this file here; it fails if the file is gone."""
+        ...
 
     def names(self) -> Sequence[str]: ...
 

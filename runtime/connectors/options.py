@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from optimizer.errors import InvalidRequest
+from runtime.store.objects import shown
 
 T = TypeVar("T")
 
-NOWHERE: tuple[Path, ...] = (Path("/dev/null/nowhere"),)
+
+Root = Path | str
+"""A folder that requests may name things in: a path, or a URI of an object store."""
+
+NOWHERE: tuple[Root, ...] = (Path("/dev/null/nowhere"),)
 """Roots that contain nothing: every path is refused. (No roots at all means that every path is allowed.)"""
 
 
@@ -97,19 +102,44 @@ class Settings:
         value = self.text(name, default).lower()
         return value if value in allowed else self.refuse(name, "one of " + ", ".join(allowed))
 
-    def path(self, name: str, allowed_roots: Sequence[Path] = ()) -> Path:
+    def path(self, name: str, allowed_roots: Sequence[Root] = ()) -> Path:
         text = self.text(name, "")
         if not text or "\0" in text:
             self.refuse(name, "a path on the machine that runs the platform")
+        self._check_some(name, allowed_roots)
+        path = Path(text).expanduser().resolve()
+        roots = [root for root in allowed_roots if isinstance(root, Path)]
+        if allowed_roots and not any(path.is_relative_to(root.resolve()) for root in roots):
+            self.refuse(name, "a path inside " + " or ".join(str(r) for r in roots))
+        return path
+
+    def uri(self, name: str, allowed_roots: Sequence[Root] = ()) -> str:
+        """Of a folder of an object store. Whoever may name any URI reaches any server, with the platform's credentials;
+        so an allowed root must be its beginning, word for word, with the same options (`?...`)."""
+        text = self.text(name, "")
+        self._check_some(name, allowed_roots)
+        place, _, options = text.partition("?")
+        steps = place.partition("://")[2].split("/")
+        if text.startswith("file:") or not any(steps) or not {".", ".."}.isdisjoint(steps) or not place.isprintable():
+            raise bad_option(
+                f"option {name} of connector {self.kind} is {shown(text)!r}", "expected a path, or s3://bucket/folder"
+            )
+        roots = [root.partition("?") for root in allowed_roots if isinstance(root, str)]
+        if allowed_roots and not any(
+            options == asked and f"{place.rstrip('/')}/".startswith(f"{root.rstrip('/')}/") for root, _, asked in roots
+        ):
+            raise bad_option(
+                f"option {name} of connector {self.kind} is {shown(text)!r}, which this platform does not allow",
+                "an operator can allow the beginning of a URI with the setting allowed_roots",
+            )
+        return text
+
+    def _check_some(self, name: str, allowed_roots: Sequence[Root]) -> None:
         if tuple(allowed_roots) == NOWHERE:
             raise bad_option(
                 f"option {name} of connector {self.kind} names a path, and this platform allows none",
                 "an operator can allow folders with the setting allowed_roots",
             )
-        path = Path(text).expanduser().resolve()
-        if allowed_roots and not any(path.is_relative_to(root.resolve()) for root in allowed_roots):
-            self.refuse(name, "a path inside " + " or ".join(str(r) for r in allowed_roots))
-        return path
 
 
 def check_names(kind: str, given: Sequence[tuple[str, str]], known: Sequence[Option]) -> None:

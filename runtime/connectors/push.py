@@ -19,7 +19,7 @@ import numbers
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, seek_number
+from runtime.connectors.base import Kept, Loaded, Mirror, Offset, Read, Source, seek_number
 from runtime.connectors.conform import check_bounds, conform_table
 from runtime.connectors.formats import format_of, load_file, unreadable
 from runtime.connectors.options import Option
@@ -125,6 +125,10 @@ class PushSource(Source):
         missing = [n for n in range(int(start), int(end)) if n not in self._segments]
         if missing:
             raise InternalError(f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it")
+        mirror = self._mirror
+        if mirror is not None and mirror.for_tasks:
+            names = [self._segments[n].name for n in range(int(start), int(end))]
+            return [PushRead(name, n, mirror.kept(name)) for n, name in enumerate(names, int(start))]
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
     def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
@@ -168,11 +172,11 @@ def _read_mark(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PushRead:
-    """One segment; `data` is what it holds, if tasks cannot see the file."""
+    """One segment: a file by its path, or where tasks do not see that, in the place where it is `kept`, by its name."""
 
     path: str
     number: int
-    data: bytes | None = None
+    kept: Kept | None = None
 
     @property
     def place(self) -> str:
@@ -180,24 +184,22 @@ class PushRead:
 
     def load(self, schema: StreamSchema) -> Loaded:
         path, place = Path(self.path), self.place
+        data = None if self.kept is None else self.kept.get()
         if path.suffix == ".arrow":
             try:
-                return conform_table(self._table(), schema, place)
+                return conform_table(self._table(data), schema, place)
             except (pa.ArrowException, ValueError, KeyError, OSError) as why:
                 if isinstance(why, OSError) and why.errno is not None:
                     raise  # the system's; Arrow's own has no number and says that the table is none
                 return unreadable(schema, place, str(why))
-        return load_file(path, path.name.split(".")[1], schema, place, data=self.data)
+        return load_file(path, path.name.split(".")[1], schema, place, data=data)
 
-    def _table(self) -> pa.Table:
-        file = pa.OSFile(self.path) if self.data is None else pa.BufferReader(self.data)
+    def _table(self, data: bytes | None) -> pa.Table:
+        file = pa.OSFile(self.path) if data is None else pa.BufferReader(data)
         with file as source, pa.ipc.open_file(source) as reader:
             table = reader.read_all()
         check_bounds(table)
         return table
-
-    def carried(self) -> PushRead:
-        return replace(self, data=Path(self.path).read_bytes())
 
 
 def _line(row: Any) -> bytes:

@@ -21,9 +21,9 @@ from runtime.connectors import files, generator, push, sinks
 from runtime.connectors.base import ConnectorSpec, Sink, Source
 from runtime.connectors.kafka import sink as kafka_sink
 from runtime.connectors.kafka import source as kafka_source
-from runtime.connectors.options import Option, check_names, nearest
+from runtime.connectors.options import Option, Root, check_names, nearest
 
-Roots = Sequence[Path]
+Roots = Sequence[Root]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _open_generator(options: Mapping[str, str], schema: StreamSchema, state_dir:
 
 
 def _check_files(options: Mapping[str, str], schema: StreamSchema | None, roots: Roots) -> None:
-    files.check_directory(files.parse_config(options, roots))
+    files.parse_config(options, roots).folder.check()
 
 
 def _open_files(options: Mapping[str, str], schema: StreamSchema, state_dir: Path, roots: Roots) -> Source:

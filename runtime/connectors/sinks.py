@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from runtime.connectors.options import Option, Settings, bad_option
+from runtime.connectors.options import Option, Root, Settings, bad_option
 from runtime.connectors.values import clean_text
 from runtime.files import safe_name, sync_directory, write_atomically
 
@@ -141,14 +141,14 @@ def _cell(value: Any) -> str:
     return "NULL" if value is None else clean_text(str(value), 80)
 
 
-def open_parquet(options: Mapping[str, str], allowed_roots: Sequence[Path]) -> ParquetSink:
+def open_parquet(options: Mapping[str, str], allowed_roots: Sequence[Root]) -> ParquetSink:
     s = Settings("parquet", options)
     return ParquetSink(s.path("path", allowed_roots), s.choice("compression", "zstd", COMPRESSIONS))
 
 
-def open_console(options: Mapping[str, str], allowed_roots: Sequence[Path]) -> ConsoleSink:
+def open_console(options: Mapping[str, str], allowed_roots: Sequence[Root]) -> ConsoleSink:
     return ConsoleSink(Settings("console", options).integer("limit", 20, 1, 10_000))
 
 
-def open_blackhole(options: Mapping[str, str], allowed_roots: Sequence[Path]) -> BlackholeSink:
+def open_blackhole(options: Mapping[str, str], allowed_roots: Sequence[Root]) -> BlackholeSink:
     return BlackholeSink()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from optimizer.cost.model import Weights
+from runtime.connectors.options import Root
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.execution.sharing import SharingName
@@ -21,7 +21,7 @@ class EngineConfig:
     retention_epochs: int = 10_000
     retention_bytes: int = 1 << 30
     snapshot_every: int = 500
-    allowed_roots: tuple[Path, ...] = ()
+    allowed_roots: tuple[Root, ...] = ()
     sharing: SharingName = "cost"
     pipelined: bool = True
     delivery: Callable[[], Schedule] = OnThreads

@@ -14,7 +14,6 @@ from optimizer.errors import FailedPrecondition
 from runtime.api import Traffic
 from runtime.buckets.file import Buckets
 from runtime.buckets.runs import BucketFiles
-from runtime.connectors.base import Read, carried
 from runtime.execution.executor import Executor
 from runtime.results.segment import SegmentTarget
 from runtime.store.interface import Files
@@ -58,10 +57,6 @@ class Exchange:
     def segments(self) -> SegmentTarget:
         """Where the tasks of one run of a stage put result segments."""
         return self._files.segments()
-
-    def carry(self, read: Read) -> Read:
-        """The read as a task can load it, wherever it runs: what lies in files of the driver's machine goes along."""
-        return read if self._executor.here else carried(read)
 
     def forget(self, name: str) -> None:
         """Trust no copy of this file that is open or cached; the file itself stays."""

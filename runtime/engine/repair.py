@@ -188,7 +188,7 @@ def _read_of(context: StageContext, lost: _Lost, reads: dict[_Range, Sequence[Re
             reads[at] = context.sources[lost.stream].reads(at.start.offset, at.end.offset)
         if lost.origin.read >= len(reads[at]):
             raise InternalError("the source does not know this range any more")
-        return context.exchange.carry(reads[at][lost.origin.read])
+        return reads[at][lost.origin.read]
     except Exception as e:
         raise _lost(lost.stream, lost.file, lost.epoch, at.start, at.end, e) from e
 

@@ -55,8 +55,7 @@ class SourceStage:
             origin = Origin(
                 st.position, self.ends[stream], number, st.accept_from, ahead=st.ahead(self.at_ms), skipped=skipped
             )
-            whole = any(skip.end is None for skip in skipped)
-            tasks += self._of_read(stream, read if whole else self.context.exchange.carry(read), origin, len(tasks))
+            tasks += self._of_read(stream, read, origin, len(tasks))
         return tasks
 
     def reads(self) -> Iterator[tuple[str, int, Read]]:

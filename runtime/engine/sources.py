@@ -14,6 +14,7 @@ from pathlib import Path
 
 from optimizer.model.types import StreamSchema
 from runtime.connectors.base import ConnectorSpec, Offset, Source
+from runtime.connectors.options import Root
 from runtime.connectors.position import Position
 from runtime.connectors.registry import make_source
 from runtime.control.state import State, StreamState
@@ -28,7 +29,7 @@ def folder_of(stream: str) -> str:
 class Sources:
     """Owned by the engine's thread."""
 
-    def __init__(self, directory: Path, store: StateStore, allowed_roots: tuple[Path, ...]) -> None:
+    def __init__(self, directory: Path, store: StateStore, allowed_roots: tuple[Root, ...]) -> None:
         self._directory, self._store, self._roots = directory, store, allowed_roots
         self.opened: Mapping[str, Source] = {}
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from optimizer.errors import AJoinError, InternalError
 from runtime.buckets.file import verify as verify_bucket
-from runtime.connectors.files import LEDGER, check_ledger
+from runtime.connectors.ledger import LEDGER, check_ledger
 from runtime.control.expiry import lost_results
 from runtime.control.invariants import validate_state
 from runtime.control.state import State

@@ -2,26 +2,33 @@
 
     <term>/sources/<stream>/<name>      the owner's; of a name that is in several terms, the newest counts
 
-Sources read their own local files, so what is here is a second copy; the local ones are made from it on opening.
+The driver reads its own local files, so what is here is a second copy; the local ones are made from it on opening.
+Tasks on other machines read the objects (`KeptFile`). Objects may be put on several threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from optimizer.errors import InternalError
 from runtime.crashpoints import reach
 from runtime.files import write_atomically
 from runtime.store.claim import Claim
+from runtime.store.objects import objects_at
 
 FOLDER = "sources"
 
 
 class SourceFolders:
-    """Of all streams: which object holds which file ("stream/name"). `discard`: deletes objects, later."""
+    """Of all streams: which object holds which file ("stream/name"). `discard`: deletes objects, later. `for_tasks`:
+    tasks see the store and not the local files."""
 
-    def __init__(self, claim: Claim, discard: Callable[[str], None], keep: Callable[[str], None]) -> None:
-        self.claim, self.discard, self.keep = claim, discard, keep
+    def __init__(
+        self, claim: Claim, discard: Callable[[str], None], keep: Callable[[str], None], for_tasks: bool
+    ) -> None:
+        self.claim, self.discard, self.keep, self.for_tasks = claim, discard, keep, for_tasks
         self.objects: dict[str, str] = _newest(claim)
 
     def of(self, stream: str) -> SourceFolder:
@@ -40,7 +47,8 @@ class SourceFolder:
 
     def names(self) -> list[str]:
         start = f"{self._name}/"
-        return sorted(n.removeprefix(start) for n in self._all.objects if n.startswith(start))
+        everything = list(self._all.objects)  # at once, because another thread may add to it
+        return sorted(n.removeprefix(start) for n in everything if n.startswith(start))
 
     def put(self, name: str, data: bytes) -> None:
         file = f"{self._name}/{name}"
@@ -63,11 +71,33 @@ class SourceFolder:
     def fetch(self, name: str, path: Path) -> None:
         write_atomically(path, self.get(name))
 
+    @property
+    def for_tasks(self) -> bool:
+        return self._all.for_tasks
+
+    def kept(self, name: str) -> KeptFile:
+        where = self._store.path("")  # a relative path means something else on another machine
+        return KeptFile(self._store.uri if where is None else str(where), self._all.objects[f"{self._name}/{name}"])
+
     def discard(self, names: Iterable[str]) -> None:
         for name in names:
             object = self._all.objects.pop(f"{self._name}/{name}", None)
             if object is not None:
                 self._all.discard(object)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file of a source as tasks read it. The URI may hold credentials."""
+
+    uri: str = field(repr=False)
+    object: str
+
+    def get(self) -> bytes:
+        data = objects_at(self.uri).get(self.object)
+        if data is None:
+            raise InternalError(f"{self.object}, which a source keeps in the store, is gone, but a task still needs it")
+        return data
 
 
 def _newest(claim: Claim) -> dict[str, str]:

@@ -64,7 +64,9 @@ class StoredState:
         self.log = StoreLog(self.claim, self._pool.map)
         self.progress = directory / DELIVERED
         self._discarded: dict[str, None] = {}
-        self._sources = SourceFolders(self.claim, self._discard, lambda object: self._discarded.pop(object, None))
+        self._sources = SourceFolders(
+            self.claim, self._discard, lambda object: self._discarded.pop(object, None), for_tasks=not together
+        )
         self._runs, self._lock = 0, threading.Lock()
         self._failed_until, self._swept_until = 0, 0
         self._cache: Cache | None = None

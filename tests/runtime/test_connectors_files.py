@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from optimizer.errors import InternalError, InvalidRequest
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.connectors.base import ConnectorSpec
-from runtime.connectors.files import FilesSource, check_ledger, parse_config
+from runtime.connectors.files import FilesSource, parse_config
+from runtime.connectors.ledger import check_ledger
 from runtime.connectors.registry import check_options, make_source
 
 SCHEMA = StreamSchema("S", (Column("ts", ColumnType.TIMESTAMP), Column("n", ColumnType.BIGINT)), time="ts")

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from optimizer.errors import AJoinError, FailedPrecondition, Unavailable
-from runtime.connectors.options import Option, Settings, bad_option, nearest
+from runtime.connectors.options import Option, Root, Settings, bad_option, nearest
 
 SECRET_PREFIX = "AJOIN_SECRET_"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -92,7 +91,7 @@ class Connection:
         return ",".join(self.bootstrap)
 
 
-def parse_connection(s: Settings, options: Mapping[str, str], allowed_roots: Sequence[Path]) -> Connection:
+def parse_connection(s: Settings, options: Mapping[str, str], allowed_roots: Sequence[Root]) -> Connection:
     servers = tuple(part.strip() for part in s.text("bootstrap", "").split(",") if part.strip())
     if not servers or not all(re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/]+):\d{1,5}", server) for server in servers):
         s.refuse("bootstrap", "host:port, several with commas")
@@ -111,7 +110,7 @@ def parse_connection(s: Settings, options: Mapping[str, str], allowed_roots: Seq
     return Connection(servers, tuple(sorted(security.items())))
 
 
-def _security_value(s: Settings, name: str, type: str, allowed_roots: Sequence[Path]) -> Any:
+def _security_value(s: Settings, name: str, type: str, allowed_roots: Sequence[Root]) -> Any:
     if type == "path":
         return str(s.path(name, allowed_roots))
     if type == "flag":

@@ -27,7 +27,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +45,7 @@ from runtime.connectors.kafka.connection import (
 )
 from runtime.connectors.kafka.encode import Message, digest, encode_arrow, encode_json
 from runtime.connectors.kafka.messages import FORMATS
-from runtime.connectors.options import Option, Settings, bad_option
+from runtime.connectors.options import Option, Root, Settings, bad_option
 
 GUARANTEES = ("exactly-once", "at-least-once")
 OPTIONS = (
@@ -291,7 +290,7 @@ def _explain(failure: BaseException, connection: Connection, topic: str) -> AJoi
     return explain(failure, connection)
 
 
-def open_kafka(options: Mapping[str, str], allowed_roots: Sequence[Path]) -> KafkaSink:
+def open_kafka(options: Mapping[str, str], allowed_roots: Sequence[Root]) -> KafkaSink:
     s = Settings("kafka", options)
     topic = s.text("topic", "ajoin.{query}")
     if not topic:

@@ -26,7 +26,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from optimizer.errors import InvalidRequest, NotFound
@@ -43,7 +42,7 @@ from runtime.connectors.kafka.connection import (
 from runtime.connectors.kafka.messages import FORMATS
 from runtime.connectors.kafka.offsets import deal, make_offset, positions, recreated, shares
 from runtime.connectors.kafka.read import KafkaRead, Piece
-from runtime.connectors.options import Option, Settings
+from runtime.connectors.options import Option, Root, Settings
 
 OPTIONS = (
     *CONNECTION_OPTIONS,
@@ -101,7 +100,7 @@ class Topic:
     partitions: tuple[int, ...]
 
 
-def parse_config(options: Mapping[str, str], allowed_roots: Sequence[Path] = ()) -> KafkaConfig:
+def parse_config(options: Mapping[str, str], allowed_roots: Sequence[Root] = ()) -> KafkaConfig:
     s = Settings("kafka", options)
     topic = s.text("topic", "")
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
