@@ -136,7 +136,7 @@ class FilesSource(Source):
 
     def _appeared(self, now_ms: int) -> Listing:
         """Complete files that are not in the ledger, in name order, with their sizes."""
-        return sorted(self._looks.list(self._takes, now_ms))
+        return sorted(file for file in self._looks.list(self._takes, now_ms) if file[0] not in self._ledger.names)
 
     def _takes(self, name: str) -> bool:
         if name in self._ledger.names or name.startswith((".", "_")) or name.lower().endswith((".tmp", ".crc")):

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +27,8 @@ from runtime.store.objects import objects_at, shown
 
 _LOG = logging.getLogger(__name__)
 _PAUSES_MS = (500, 30_000)
+_ASK_S = 2.0
+"""How long the driver waits for a list. It serves all streams, so not long."""
 
 Listing = list[tuple[str, int]]
 """Names and sizes, in any order."""
@@ -70,6 +74,11 @@ class Folder(Protocol):
         """Do tasks on other machines see it?"""
         ...
 
+    @property
+    def far(self) -> bool:
+        """Is it behind a network that may not answer?"""
+        ...
+
     def check(self) -> None:
         """BAD_CONNECTOR_OPTION if it is not there. Asked once, when the stream is created: one that goes away later
         must not stop anything."""
@@ -87,6 +96,7 @@ class Directory:
     path: Path
     settle_ms: int = 0
     everywhere: bool = False
+    far = False
 
     def __str__(self) -> str:
         return str(self.path)
@@ -124,6 +134,7 @@ class ObjectFolder:
 
     uri: str = field(repr=False)
     everywhere = True
+    far = True
 
     def __str__(self) -> str:
         return shown(self.uri)
@@ -144,18 +155,20 @@ class ObjectFolder:
 
 
 class Looks:
-    """At one folder; owned by its source."""
+    """At one folder; owned by its source. One that is far away is listed on a thread of its own, because nobody knows
+    how long that takes: what comes too late for one look is what the next one gets."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._again_ms = self._pause_ms = 0
+        self._asked: Future[Listing] | None = None
 
     def list(self, takes: Takes, now_ms: int) -> Listing:
         """Empty if nobody can tell."""
         if self._pause_ms and now_ms < self._again_ms:
             return []
         try:
-            found = self._folder.list(takes, now_ms)
+            found = self._ask(takes, now_ms)
         except OSError as why:
             _LOG.warning("cannot list %s: %s", self._folder, why.strerror or why)
             return []
@@ -167,3 +180,22 @@ class Looks:
             return []
         self._pause_ms = 0
         return found
+
+    def _ask(self, takes: Takes, now_ms: int) -> Listing:
+        if not self._folder.far:
+            return self._folder.list(takes, now_ms)
+        patience = 0.0
+        if self._asked is None:
+            patience, self._asked = _ASK_S, Future()
+            threading.Thread(target=self._list, args=(self._asked, takes, now_ms), daemon=True).start()
+        wait([self._asked], patience)
+        if not self._asked.done():
+            return []
+        asked, self._asked = self._asked, None
+        return asked.result()
+
+    def _list(self, asked: Future[Listing], takes: Takes, now_ms: int) -> None:
+        try:
+            asked.set_result(self._folder.list(takes, now_ms))
+        except BaseException as why:
+            asked.set_exception(why)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Standalone
 from tests.cluster.hosts import DRIVER, STORE, Hosts
-from tests.cluster.story import HERE, begun, tuples
+from tests.cluster.story import HERE, Inputs, begun
 from tests.tools import minio
 
 WORKERS, PORT, SLOW = 2, 9000, 10.0
@@ -56,10 +56,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop everything
     folder, hosts = Path(sys.argv[1]), Hosts.with_workers(WORKERS, sys.argv[2])
     with several(folder, hosts) as place:
-        rig = begun(folder / "state", place.executor, place.store())
+        bucket = place.server.new_bucket()
+
+        def put(name: str, data: bytes) -> None:
+            with place.server.files().open_output_stream(f"{bucket}/in/{name}") as out:
+                out.write(data)
+
+        inputs = Inputs(folder / "files", place.server.uri(bucket, "in"), put)
+        rig = begun(folder / "state", place.executor, place.store(), inputs)
         for epoch in range(4):
             hosts.limit(DRIVER, None if epoch < 2 else SLOW)
-            rig.epoch(tuples(epoch))
+            rig.epoch(inputs.bring(epoch))
         report = {
             "epochs": 4,
             "rows": {id: rig.rows(id) for id in ("pair", "chain")},

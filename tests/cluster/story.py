@@ -3,8 +3,9 @@
 With a second argument, an archive made by `ajoin pack`: a shorter life on executors that have nothing but the archive.
 
 A process of its own, because a process can have only one Spark context and the tests' own is a local one. Tasks use
-a store that they cannot map; every worker has directories of its own under FOLDER. The last line printed is a JSON
-report; `expected` says what the queries must have got, computed from the tuples by nested loops.
+a store that they cannot map; every worker has directories of its own under FOLDER. Tuples come in three ways: A is
+pushed, B are files of the driver's machine, C are objects. The last line printed is a JSON report; `expected` says what
+the queries must have got, computed from the tuples by nested loops.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from random import Random
 from typing import Any
 
 from runtime import plugins
+from runtime.connectors.base import ConnectorSpec
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.pack import FOLDER
 from runtime.spark.standalone import Daemon, Standalone
@@ -66,6 +68,32 @@ def expected(epochs: int) -> Rows:
     return {"pair": sorted(pair), "chain": sorted(chain)}
 
 
+class Inputs:
+    """Brings what the streams bring. `folder`: of the driver. `uri`, `put`: a folder of an object store, and how an
+    object gets there."""
+
+    def __init__(self, folder: Path, uri: str, put: Callable[[str, bytes], object]) -> None:
+        self.folder, self.uri, self._put = folder, uri, put
+        folder.mkdir(parents=True)
+
+    @classmethod
+    def opaque(cls, folder: Path) -> Inputs:
+        objects = (folder / "objects").resolve()
+        objects.mkdir(parents=True)
+        return cls(folder / "files", f"opaque://{objects}", lambda name, data: (objects / name).write_bytes(data))
+
+    def bring(self, epoch: int) -> Rows:
+        """Files appear; what is left is to be pushed."""
+        rows, name = tuples(epoch), f"{epoch:03d}.jsonl"
+        (self.folder / name).write_bytes(_lines(("k", "y", "ts"), rows["B"]))
+        self._put(name, _lines(("y", "z", "ts"), rows["C"]))
+        return {"A": rows["A"]}
+
+
+def _lines(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
+    return b"".join(json.dumps(dict(zip(names, row, strict=True))).encode() + b"\n" for row in rows)
+
+
 class Trap(SparkExecutor):
     """When set, a task that gets to a certain worker stays there until the worker is dead."""
 
@@ -79,15 +107,15 @@ class Trap(SparkExecutor):
 
 
 class Story:
-    def __init__(self, cluster: Standalone, executor: Trap, rig: Rig) -> None:
-        self.cluster, self.executor, self.rig = cluster, executor, rig
+    def __init__(self, cluster: Standalone, executor: Trap, rig: Rig, inputs: Inputs) -> None:
+        self.cluster, self.executor, self.rig, self.inputs = cluster, executor, rig, inputs
         self.epochs = 0
         self.report: dict[str, Any] = {"lived": [], "killed_in": None}
 
     def epoch(self, n: int = 1) -> None:
         for _ in range(n):
             began = time.monotonic()
-            self.rig.epoch(tuples(self.epochs))
+            self.rig.epoch(self.inputs.bring(self.epochs))
             self.epochs += 1
             self.report["lived"].append(round(time.monotonic() - began, 2))
 
@@ -152,12 +180,13 @@ def store_in(folder: Path) -> str:
     return f"opaque://{folder.resolve()}/store"
 
 
-def begun(directory: Path, executor: SparkExecutor, store: str) -> Rig:
+def begun(directory: Path, executor: SparkExecutor, store: str, inputs: Inputs) -> Rig:
     """A platform with the streams and queries of the story."""
+    files, objects = (ConnectorSpec("files", (("path", where),)) for where in (str(inputs.folder), inputs.uri))
     rig = Rig(directory, executor, store=store, partitions=4)
     rig.stream("A", k="BIGINT", x="BIGINT")
-    rig.stream("B", k="BIGINT", y="BIGINT")
-    rig.stream("C", y="BIGINT", z="BIGINT")
+    rig.stream("B", files, k="BIGINT", y="BIGINT")
+    rig.stream("C", objects, y="BIGINT", z="BIGINT")
     rig.create("pair", PAIR)
     rig.create("chain", CHAIN)
     return rig
@@ -168,8 +197,9 @@ def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, s
     with Standalone(folder, workers=1) as cluster:
         executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
         try:
-            rig = begun(folder / "state", executor, store_in(folder))
-            story = Story(cluster, executor, rig)
+            store, inputs = store_in(folder), Inputs.opaque(folder / "in")
+            rig = begun(folder / "state", executor, store, inputs)
+            story = Story(cluster, executor, rig, inputs)
             tell(story)
             report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in ("pair", "chain")}}
             rig.engine.close()

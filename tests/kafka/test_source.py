@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 
 import pytest
@@ -32,6 +33,23 @@ def test_start_positions(broker, topic):
     for wrong, why in (("0:9", "cannot start at 9: it holds 0 to 3"), ("7:0", "there is no such partition")):
         with pytest.raises(InvalidRequest, match=why):
             start(wrong)
+
+
+def test_a_read_is_as_small_for_many_messages_as_for_few(broker, topic):
+    """What is sent to tasks of other sources: test_exchange."""
+    sizes = []
+    for n in (20, 2_000):
+        t = topic()
+        broker.send(t, *(message(k) for k in range(n)))
+        reader = source(broker, t, parallelism=1)
+        start = reader.initial()
+        keys: list[int] = []
+        while len(keys) < n:  # the driver may learn of the last ones late
+            end = reader.latest(start, 0)
+            keys, dead = load(reader, start, end)
+        assert sorted(keys) == list(range(n)) and not dead
+        sizes.append(len(pickle.dumps(reader.reads(start, end))))
+    assert sizes[1] < sizes[0] + 20
 
 
 def test_a_stream_over_a_topic_that_does_not_exist_is_refused(broker):

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import InternalError, InvalidRequest
+from optimizer.errors import InternalError, InvalidRequest, Unavailable
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.connectors import folders
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.files import FilesSource, parse_config
 from runtime.connectors.ledger import check_ledger
+from runtime.connectors.options import NOWHERE
 from runtime.connectors.registry import check_options, make_source
+from tests.tools.store_double import Double
 
 SCHEMA = StreamSchema("S", (Column("ts", ColumnType.TIMESTAMP), Column("n", ColumnType.BIGINT)), time="ts")
 NOW = 1_700_000_000_000
@@ -227,6 +231,37 @@ def test_a_directory_that_goes_away_stops_nothing(data):
     assert source.latest(0, NOW) == 1
 
 
+def test_an_object_store_that_goes_away_is_asked_again_after_a_pause(tmp_path):
+    objects = Double()
+    source = FilesSource(parse_config({"path": objects.open()}), tmp_path)
+    objects.put("1.jsonl", b'{"ts": 1, "n": 1}\n')
+    assert source.latest(0, NOW) == 1
+    [read] = source.reads(0, 1)
+    objects.put("2.jsonl", b'{"ts": 2, "n": 2}\n')
+    objects.away = True
+    assert source.latest(1, NOW) == 1, "no news, and the stream goes on"
+    with pytest.raises(Unavailable):
+        read.load(SCHEMA)
+    objects.away = False
+    assert source.latest(1, NOW + 499) == 1
+    assert source.latest(1, NOW + 500) == 2
+    assert numbers(source, 0, 2) == [1, 2]
+
+
+def test_a_list_that_takes_long_holds_up_nobody_and_is_not_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "_ASK_S", 0.01)
+    goes_on, objects = threading.Event(), Double()
+    objects.put("1.jsonl", b'{"ts": 1, "n": 1}\n')
+    source = FilesSource(parse_config({"path": objects.open()}), tmp_path)
+    act, asked = objects.list, []
+    monkeypatch.setattr(objects, "list", lambda folder="": (asked.append(1), goes_on.wait(), act(folder))[-1])
+    assert [source.latest(0, NOW) for _ in range(3)] == [0, 0, 0] and len(asked) == 1
+    goes_on.set()
+    while source.latest(0, NOW) == 0:
+        pass
+    assert len(asked) == 1 and numbers(source, 0, 1) == [1]
+
+
 def test_reads_are_picklable(data):
     put(data, "ä \U0001f600.jsonl", 1)
     source = open_source(data)
@@ -275,6 +310,12 @@ def test_every_file_is_read_exactly_once_whatever_happens(tmp_path_factory, data
         ({"path": "{data}", "settle_ms": "-1"}, "settle_ms"),
         ({"path": "{data}", "delimiter": "||"}, "one character"),
         ({"path": "{data}", "patern": "*"}, "did you mean pattern"),
+        ({"path": "{data}", "shared": "yes"}, "one of true, false"),
+        ({"path": "s3://bucket/in", "shared": "true"}, "all machines see them"),
+        ({"path": "s3://bucket/in", "settle_ms": "5"}, "objects of a store appear whole"),
+        ({"path": "file:///tmp/in"}, "expected a path"),
+        ({"path": "s3://"}, "s3://bucket/folder"),
+        ({"path": "nothing://a/b"}, "neither a path nor a URI that pyarrow knows"),
     ],
 )
 def test_bad_options(data, options, said):
@@ -296,6 +337,37 @@ def test_paths_can_be_confined(data, tmp_path):
             check_options(spec(path), allowed_roots=[data])
         with pytest.raises(InvalidRequest, match="a path inside"):
             make_source(spec(path), SCHEMA, tmp_path / "state", allowed_roots=[data])
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed"),
+    [
+        ("s3://bucket/in", True),
+        ("s3://bucket/in/", True),
+        ("s3://bucket/in/deep", True),
+        ("s3://bucket/inner", False),
+        ("s3://bucket/in/../other", False),
+        ("s3://bucket", False),
+        ("s3://key:secret@bucket/in", False),
+        ("s3://bucket/in?endpoint_override=10.0.0.1:80", False),
+        ("hdfs://bucket/in", False),
+    ],
+)
+def test_uris_can_be_confined(tmp_path, uri, allowed):
+    options = {"path": uri}
+    for roots in ((tmp_path, "s3://bucket/in"), ("s3://bucket/in/",)):
+        if allowed:
+            assert parse_config(options, roots).folder.uri == uri
+        else:
+            with pytest.raises(InvalidRequest) as caught:
+                parse_config(options, roots)
+            assert caught.value.reason == "BAD_CONNECTOR_OPTION" and "secret" not in str(caught.value)
+    for roots in ((tmp_path,), NOWHERE):
+        with pytest.raises(InvalidRequest) as caught:
+            parse_config(options, roots)
+        assert caught.value.reason == "BAD_CONNECTOR_OPTION"
+    with pytest.raises(InvalidRequest, match="a path inside"):
+        parse_config({"path": str(tmp_path)}, ("s3://bucket/in",))
 
 
 def test_a_stream_can_be_read_from_another_place_on(data):
