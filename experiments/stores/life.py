@@ -8,19 +8,23 @@ buckets are open at any time; tumbling ones close all at once.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from ajoin.sql import parse_query
 from experiments.larger_than_memory import checksum
 from optimizer.model.types import Column, ColumnType, StreamSchema
 from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
+from runtime.connectors.generator import GeneratorSource, parse_config
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.store.objects import below
 
 COLUMNS = ("k", "a", "b")
 
@@ -60,14 +64,32 @@ class Load:
         return schema, ConnectorSpec("generator", tuple(sorted(options.items())))
 
 
+def tables(load: Load, name: str, seed: int, epochs: int) -> Iterator[pa.Table]:
+    """What the stream brings in each of the first epochs."""
+    schema, spec = load.stream(name, seed)
+    source = GeneratorSource(parse_config(spec.settings, schema))
+    start = source.initial()
+    for epoch in range(epochs + 1):
+        end = source.latest(start, 1000 * epoch)
+        if epoch:
+            yield pa.concat_tables([read.load(schema).table for read in source.reads(start, end)])
+        start = end
+
+
 class Life:
-    def __init__(self, folder: Path, executor: Executor, store: str | None, load: Load) -> None:
+    """`inputs`: the URI of a folder with a folder per stream, whose files bring what would be generated, one each
+    epoch."""
+
+    def __init__(self, folder: Path, executor: Executor, store: str | None, load: Load, inputs: str = "") -> None:
         self.load, self.now = load, 0
         self.taken: list[float] = []
         config = EngineConfig(partitions=load.partitions, store=store, pipelined=False)
         self.engine = Engine.open(folder, executor, config, lambda: self.now)
         for seed, name in enumerate(("V", "W")):
-            self.engine.create_stream(*load.stream(name, seed))
+            schema, spec = load.stream(name, seed)
+            if inputs:
+                spec = ConnectorSpec("files", (("path", below(inputs, name)), ("max_files", "1")))
+            self.engine.create_stream(schema, spec)
         self.engine.apply([CreateQuery("q", parse_query(load.sql, self.engine.schemas()))])
         self.engine.run_epoch()
 
