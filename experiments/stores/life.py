@@ -65,14 +65,13 @@ class Load:
 
 
 def tables(load: Load, name: str, seed: int, epochs: int) -> Iterator[pa.Table]:
-    """What the stream brings in each of the first epochs."""
+    """What the stream brings when a life opens, and in each of so many epochs."""
     schema, spec = load.stream(name, seed)
     source = GeneratorSource(parse_config(spec.settings, schema))
     start = source.initial()
     for epoch in range(epochs + 1):
         end = source.latest(start, 1000 * epoch)
-        if epoch:
-            yield pa.concat_tables([read.load(schema).table for read in source.reads(start, end)])
+        yield pa.concat_tables([read.load(schema).table for read in source.reads(start, end)])
         start = end
 
 

@@ -33,9 +33,9 @@ def bytes_per_epoch(folder: Path, quick: bool, hosts: Hosts) -> list[Line]:
             for tuples in (few, 100 * few):
                 load = Load(tuples, window=4, hopping=True, partitions=4, spread=4)
                 inputs = "" if source == "generator" else place.server.uri(place.server.new_bucket(), "in")
-                life = Life(folder / f"{source}-{tuples}", place.executor, place.store(), load, inputs)
                 if inputs:
                     _put_files(load, inputs, WARM + epochs)
+                life = Life(folder / f"{source}-{tuples}", place.executor, place.store(), load, inputs)
                 life.steps(WARM)
                 before = hosts.passed(DRIVER)
                 life.steps(epochs)
