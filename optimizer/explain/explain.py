@@ -29,7 +29,8 @@ combined in its `way`: "combine", "subtract" or "stacks". `observed` and
 a digest for a join, `g<group>-<leaf>` for a source. A join runs in `stage` (from 1 on, null for a source), and
 `goes_on` is true if one above it runs in the same stage over its result. `apart` is true for a group, and for a query
 alone in its group, that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those
-the reader may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is null.
+the reader may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is
+null.
 """
 
 from __future__ import annotations
