@@ -135,6 +135,8 @@ class Shapes:
     _shapes: dict[tuple[tuple[int, ...], tuple[KeyPart, ...], str], Shape] = field(default_factory=dict)
     _joined: dict[tuple[int, int, int], int] = field(default_factory=dict)
     _trees: dict[JoinNode, int] = field(default_factory=dict)
+    least_stages: dict[int, int] = field(default_factory=dict)
+    """Per shape (its id), as far as known: how many stages it takes in the order that takes least."""
     _plan_nodes: dict[tuple[int, int], Node] = field(default_factory=dict)
 
     def profile(self, rq: RunningQuery) -> Profile:
@@ -185,6 +187,11 @@ class Shapes:
         """The joins of a tree, inputs first; a leaf has none."""
         join = self.joins.get(number)
         return () if join is None else join.subtree
+
+    def stages(self, number: int) -> int:
+        """How many join stages a tree takes."""
+        join = self.joins.get(number)
+        return 0 if join is None else join.stages
 
     def text(self, number: int) -> str:
         join = self.joins.get(number)

@@ -61,6 +61,6 @@ def test_for_longer():
     for seed in range(321_000, 321_600):
         live_all([seed], paced=Paced((20, 100)[seed % 2], at_once=seed % 5 == 0))
     for seed in range(322_000, 322_100):
-        live_all([seed], rotting=seed, paced=Paced(100) if seed % 2 else None)
+        live_all([seed], rotting=seed)
     for seed in range(323_000, 323_060):
         live_all([seed], stored=in_a_store(seed), paced=Paced(100) if seed % 4 == 0 else None)
