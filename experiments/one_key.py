@@ -8,7 +8,8 @@ window is four of these. `apart` is the engine with every join in a stage after 
 sorted and read again. They take turns, `runs` times so many epochs, and what they deliver must be the same rows.
 
 Prints a Markdown table: milliseconds per epoch, all of it and what the driver waited for joins and sinks, medians of
-the runs with (smallest to largest), and how many times as fast one stage is.
+the runs with (smallest to largest), and how many times as fast one stage is; and what a stage takes that does nothing,
+as the cost model is told.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from runtime.api import ForceOrder
 from runtime.execution import compile as compiling
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels import hashing
+from runtime.machine.calibrate import stage_seconds
 from runtime.spark.executor import SparkExecutor
 
 STREAMS = "VWCD"
@@ -99,14 +101,14 @@ class Side:
 
     def rows(self) -> tuple[int, int]:
         """How many there are, and the sum of a hash of each."""
-        count, total, after = 0, np.uint64(0), None
+        count, total, after = 0, 0, None
         while batches := self.engine.engine.read_results("q", after, 1 << 26):
             for batch in batches:
                 columns = [c.cast(pa.int64()).to_numpy() for c in batch.rows.columns]
-                total += hashing.combine([hashing.hash_integers(c) for c in columns]).sum(dtype=np.uint64)
+                total += int(hashing.combine([hashing.hash_integers(c) for c in columns]).sum(dtype=np.uint64))
                 count += batch.rows.num_rows
             after = batches[-1].cursor
-        return count, int(total)
+        return count, total
 
 
 def spread(values: Sequence[float]) -> str:
@@ -120,12 +122,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--local", action="store_true")
     args = parser.parse_args()
-    print("| tuples | | apart | one stage | times |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="ajoin-one-key-") as place:
         executor: Executor = (
             LocalExecutor() if args.local else SparkExecutor.start("local[2]", local_dir=Path(place, "spark"))
         )
         try:
+            print(f"an empty stage: {1000 * stage_seconds(executor, time.perf_counter):.1f} ms\n", flush=True)
+            print("| tuples | | apart | one stage | times |\n|---|---|---|---|---|", flush=True)
             for tuples in map(int, args.tuples.split(",")):
                 measure(Path(place, str(tuples)), executor, tuples, args.epochs, args.runs)
         finally:
