@@ -43,6 +43,7 @@ from optimizer.search import eager, estimate
 from optimizer.search.apart import in_best_order, move_apart, must_leave, why_apart
 from optimizer.search.assemble import clusters_of, to_plan
 from optimizer.search.clusters import Cluster
+from optimizer.search.dynamic import unavoidable_stages
 from optimizer.search.full import optimize_fully
 from optimizer.search.incremental import optimize_incrementally
 from optimizer.search.members import members
@@ -186,7 +187,8 @@ class CostBasedOptimizer:
         shapes = Shapes()
         model = CostModel(Cardinalities(shapes, stats), self.config.weights)
         profiles = [shapes.profile(queries[p.uid]) for p in plan.placements]
-        return estimate.estimate(model, plan, members(shapes, profiles, stats))
+        singles = members(shapes, profiles, stats)
+        return estimate.estimate(_counting_stages(model, singles), plan, singles)
 
     # -- phase 2 -------------------------------------------------------------------------------------------------------
 
@@ -205,8 +207,8 @@ class CostBasedOptimizer:
             return Proposal(plan, 0.0, 0.0, 0.0, ("no query is running",), False, plan, mode, memory)
         memory, released = self._watched(plan, memory, behind)
         apart = kept_apart(self.config.apart, memory.apart)
-        model = self.model(stats)
         singles = self._singles(plan, queries, stats)
+        model = _counting_stages(self.model(stats), singles)
         before = clusters_of(model, plan, singles)
         cost = sum(c.cost for c in before.values())
         leaving = must_leave(plan, apart)
@@ -300,6 +302,14 @@ class CostBasedOptimizer:
             profiles[p.uid] = known
         self._profiles = profiles  # of the queries that run; those of deleted ones go
         return members(self._shapes, [profile for _, profile in profiles.values()], stats)
+
+
+def _counting_stages(model: CostModel, singles: Mapping[str, Member]) -> CostModel:
+    """The model for a plan of just these queries."""
+    if not model.stage:
+        return model
+    needed = unavoidable_stages(model.shapes, (single.shape for single in singles.values()))
+    return CostModel(model.cardinalities, model.weights, needed)
 
 
 def _search(

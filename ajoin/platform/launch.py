@@ -135,15 +135,15 @@ def open_engine(
         store=settings.store or None,
         cache_bytes=settings.cache_bytes,
         pulse=Pulse(settings.heartbeat_interval, advertised(settings)),
-        weights=None if isinstance(executor, LocalExecutor) else _weights(),
+        weights=None if isinstance(executor, LocalExecutor) else _weights(executor),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
 
 
-def _weights() -> Weights:
-    """What indexing, intersecting and materializing cost on this machine: measured once, in about a second."""
+def _weights(executor: Executor) -> Weights:
+    """What indexing, intersecting, materializing and a stage cost on this machine: measured once, in about a second."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
-    return calibrated(cache, time.perf_counter).weights
+    return calibrated(cache, time.perf_counter, executor).weights
 
 
 def advertised(settings: Settings) -> str:
@@ -172,7 +172,7 @@ def prepare(executor: Executor) -> None:
     """What an opening would do first, done before: a standby has the time."""
     warm_up()
     if not isinstance(executor, LocalExecutor):
-        _weights()
+        _weights(executor)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 The cost of a stage is linear in what it does: tuples indexed, keys intersected, combinations expanded, tuples
 exchanged, calls made, tuples folded, entries of closed windows combined. So a few small runs of known size and their
 times determine the weights by least squares; weights cannot be negative, and a weight the runs cannot tell apart from
-noise falls to zero together with its term (`fit`).
+noise falls to zero together with its term (`fit`). The price of a stage has nothing to do with kernels: it is the time
+that a stage which does nothing takes on the executor that runs the plans, and is kept with them (`with_stage`).
 
 Nothing here reads a clock or a file. The caller measures (`PROBES` says what), stores the result under `machine_key`
 and reads it back the next time: the measurement is done once per machine. `correlation` tells how well predicted and
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def to_json(calibration: Calibration) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "weights": list(calibration.weights.values),
+        "stage": calibration.weights.stage,
         "correlation": calibration.correlation,
     }
 
@@ -127,7 +129,12 @@ def from_json(data: Mapping[str, Any]) -> Calibration | None:
     """None when it was written in another format: measure again."""
     if data.get("format") != FORMAT or len(data.get("weights", ())) != len(Weights().values):
         return None
-    return Calibration(Weights(*(float(w) for w in data["weights"])), float(data["correlation"]))
+    weights = Weights(*(float(w) for w in data["weights"]))
+    return with_stage(Calibration(weights, float(data["correlation"])), float(data["stage"]))
+
+
+def with_stage(calibration: Calibration, seconds: float) -> Calibration:
+    return replace(calibration, weights=replace(calibration.weights, stage=seconds))
 
 
 def _non_negative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,6 +21,12 @@ A group pays for each thing once, however many of its queries use it:
 Groups share nothing, so the cost of a plan is the sum over its groups. Costs are in units of one indexed tuple per
 second unless the weights were calibrated (`calibration`), then in seconds of work per second.
 
+A join stage more makes every epoch longer, whatever flows through it: a Spark job, and the wait for its slowest task.
+Stages are those of the plan (optimizer.model.stages): all groups share them, and the tree that needs most decides. So a
+tree pays only for stages beyond what some query of the plan needs in any order (`unavoidable`), and a group for its
+deepest tree. That is exact where one group is deeper than the rest has to be; several such groups pay each as if it
+were alone. The price is per epoch, so statistics say how many there are a second.
+
 `fixed` is what every index, exchange and join costs whatever its size: a kernel call, a bucket, a task's bookkeeping.
 The paper has no such term; with many small groups it is what keeps them from being too small.
 """
@@ -41,7 +47,8 @@ K = TypeVar("K")
 class Weights:
     """The price of one indexed tuple, one intersected key, one expanded combination, one exchanged tuple, what an
     index, a join, an exchange or a fold costs whatever its size, and the price of one folded tuple or list item and of
-    one entry that is combined when a window closes; its row costs what a combination does."""
+    one entry that is combined when a window closes; its row costs what a combination does. `stage`: the price of a join
+    stage, once an epoch; it says nothing about tuples, so it is no part of the unit the others have by default."""
 
     index: float = 1.0
     intersection: float = 0.5
@@ -50,9 +57,11 @@ class Weights:
     fixed: float = 20.0
     fold: float = 1.0
     close: float = 0.15
+    stage: float = 0.0
 
     @property
     def values(self) -> tuple[float, ...]:
+        """Those that are found from the times of kernels."""
         return self.index, self.intersection, self.materialization, self.exchange, self.fixed, self.fold, self.close
 
 
@@ -192,7 +201,13 @@ class Shared:
             + sum(self.intersection(j) for j in self.joins)
             + sum(self.made(sink) for sink in self.sinks)
             + self.closing
+            + self.model.depth(self.stages)
         )
+
+    @property
+    def stages(self) -> int:
+        """Of its deepest tree."""
+        return max((self.model.shapes.stages(sink.root) for sink in self.sinks), default=0)
 
     def absorption(self, other: Shared) -> float:
         """By how much both together cost more (less, if negative) than both apart, in time proportional to the other.
@@ -200,7 +215,7 @@ class Shared:
         One thing is left out: keys that survive in other joins because an index got larger.
         """
         model, card, w = self.model, self.model.cardinalities, self.model.weights
-        change = 0.0
+        change = -model.depth(min(self.stages, other.stages))
         mine: dict[int, int] = {}
         counted: dict[int, list[int]] = {}
         about = model.shapes.indexes
@@ -297,12 +312,16 @@ def _decrease(counts: dict[Any, int], key: Any) -> None:
 
 
 class CostModel:
-    """Weights and cardinalities; the prices of single things. Pure apart from its memo tables."""
+    """Weights and cardinalities; the prices of single things. Pure apart from its memo tables. `unavoidable`: stages
+    that the plan has in any case."""
 
-    def __init__(self, cardinalities: Cardinalities, weights: Weights) -> None:
+    def __init__(self, cardinalities: Cardinalities, weights: Weights, unavoidable: int = 1) -> None:
         self.cardinalities = cardinalities
         self.shapes = cardinalities.shapes
         self.weights = weights
+        self.unavoidable = unavoidable
+        self.stage = weights.stage * cardinalities.stats.epochs_a_second
+        """The price of a join stage, a second."""
 
     def cost(self, trees: Iterable[Tree]) -> float:
         """COST of one group."""
@@ -338,6 +357,10 @@ class CostModel:
         items = sum(self.cardinalities.partners(leaf, f, results, ops) for leaf, f in wanted)
         return ops.minimum(rows, w.fold * items) + w.fixed
 
+    def depth(self, stages: int) -> float:
+        """The price of stages that nobody needs but who has them."""
+        return self.stage * max(0, stages - self.unavoidable)
+
     def closing(self, member: Member) -> float:
         """Windows that close, of the queries of a member."""
         return self.weights.materialization * member.rows + self.weights.close * member.entries
@@ -366,4 +389,5 @@ class CostModel:
             keys[number] = ops.minimum(sides[0], sides[1])
             total = total + w.intersection * keys[number] + w.fixed
         leaves = self.shapes.leaves(sink.root)
+        total = total + self.depth(self.shapes.stages(sink.root))
         return total + self.made(sink, [fractions[leaf] for leaf in leaves], seconds, ops)

@@ -9,7 +9,7 @@ it: over one stream, and over a join whose lists are folded. Shapes that differ 
 `Shapes` is a table that gives every leaf, every possible join and every shape one number (hash consing): two
 queries can share a join exactly when they name the same number. A join is its two inputs plus *all* predicates that
 cross between them, as in `optimizer.model.trees`; it knows how its inputs must be indexed and whether a joined input
-keeps the partitioning it already has:
+keeps the partitioning it already has (as optimizer.model.stages tells of a plan):
 
     (V ⋈ W on usrID) ⋈ C on W.usrID = C.usrID     the left input is already partitioned by usrID: no exchange
     (V ⋈ W on vID)   ⋈ C on W.usrID = C.usrID     it must be re-indexed by W.usrID and exchanged
@@ -80,6 +80,8 @@ class Join:
     """The joins below and this one, inputs first."""
     indexes: tuple[int, ...]
     exchanges: tuple[int, ...]
+    stages: int
+    """How many stages the tree takes (optimizer.model.stages)."""
     text: str
     """The tree in words. Breaks ties: numbers depend on what was optimized before, the text does not."""
 
@@ -133,6 +135,8 @@ class Shapes:
     _shapes: dict[tuple[tuple[int, ...], tuple[KeyPart, ...], str], Shape] = field(default_factory=dict)
     _joined: dict[tuple[int, int, int], int] = field(default_factory=dict)
     _trees: dict[JoinNode, int] = field(default_factory=dict)
+    least_stages: dict[int, int] = field(default_factory=dict)
+    """Per shape (its id), as far as known: how many stages it takes in the order that takes least."""
     _plan_nodes: dict[tuple[int, int], Node] = field(default_factory=dict)
 
     def profile(self, rq: RunningQuery) -> Profile:
@@ -183,6 +187,11 @@ class Shapes:
         """The joins of a tree, inputs first; a leaf has none."""
         join = self.joins.get(number)
         return () if join is None else join.subtree
+
+    def stages(self, number: int) -> int:
+        """How many join stages a tree takes."""
+        join = self.joins.get(number)
+        return 0 if join is None else join.stages
 
     def text(self, number: int) -> str:
         join = self.joins.get(number)
@@ -236,6 +245,7 @@ class Shapes:
             subtree=(*(n for j in below for n in j.subtree), number),
             indexes=tuple(side.index for side in sides if side.index >= 0),
             exchanges=tuple(side.exchange for side in sides if side.exchange >= 0),
+            stages=max((self.joins[s.input].stages + (s.exchange >= 0) for s in sides if s.index < 0), default=1),
             text=f"({self.text(a)} ⋈ {self.text(b)})",
         )
         return number

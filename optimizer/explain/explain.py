@@ -12,7 +12,8 @@ All three formats are drawn from the same views, so they cannot disagree. The JS
             selections: {alias: text}, residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
             cost: {alone, shared} or null, nodes: [node], fold: fold or null}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
-            queries: [id], others, bits: [bit], sinks: [id], selections: {id: text}, observed, estimated}
+            queries: [id], others, bits: [bit], sinks: [id], selections: {id: text}, observed, estimated,
+            stage, goes_on}
     fold   {name, node, text, queries: [id], others, groups: [text], windows: [text], cut, slices_a_minute,
             keeps: [text], combining: {windows: [combined], together: {from, ways: {kind: way}} or null},
             counted: {tuples, entries, groups, pieces, query_sets, by_query} or null}
@@ -25,9 +26,11 @@ about windows that overlap (optimizer.explain.combining): a window has so many `
 blocks it is combined from so many `entries`. Where so many windows close in one epoch (`from`), each kind of partial is
 combined in its `way`: "combine", "subtract" or "stacks". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
-a digest for a join, `g<group>-<leaf>` for a source. `apart` is true for a group, and for a query alone in its group,
-that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those the reader
-may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is null.
+a digest for a join, `g<group>-<leaf>` for a source. A join runs in `stage` (from 1 on, null for a source), and
+`goes_on` is true if one above it runs in the same stage over its result. `apart` is true for a group, and for a query
+alone in its group, that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those
+the reader may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is
+null.
 """
 
 from __future__ import annotations
@@ -205,6 +208,8 @@ def _node_document(view: NodeView) -> dict[str, Any]:
         "selections": dict(view.selections),
         "observed": view.observed,
         "estimated": view.estimated,
+        "stage": view.stage,
+        "goes_on": view.goes_on,
     }
 
 

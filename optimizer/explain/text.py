@@ -11,9 +11,10 @@
         └── W  index vID  σ q1: geo = 'GER' · q2: duration < 10  [q1 q2 · bits 0-1]  shared by 2
 
 The brackets hold the queries that use a node and their bits, an arrow the queries whose result it is. A node is
-drawn once; where it is used again only its name appears, with "see above". A sentence below the trees of a group says
-who folds what once, and the lines below it how windows that overlap are combined. Long lists are cut: JSON has
-everything. A group line that ends with "apart: heavy" is one that nobody else joins.
+drawn once; where it is used again only its name appears, with "see above". A join that "goes on in the same stage"
+hands its result to the one above within its tasks. A sentence below the trees of a group says who folds what once, and
+the lines below it how windows that overlap are combined. Long lists are cut: JSON has everything. A group
+line that ends with "apart: heavy" is one that nobody else joins.
 """
 
 from __future__ import annotations
@@ -197,6 +198,8 @@ def _line(view: NodeView) -> str:
     if figures_text(view):
         parts.append(figures_text(view))
     parts.append(f"[{and_others(_names(view.users), view.others)} · {bits(view.bits)}]")
+    if view.goes_on:
+        parts.append("goes on in the same stage")
     if len(view.users) + view.others > 1:
         parts.append(f"shared by {len(view.users) + view.others}")
     if view.sinks:

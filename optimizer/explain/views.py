@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from optimizer.explain.render import render
 from optimizer.explain.savings import Index, indexes
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery
+from optimizer.model.stages import goes_on_into, stages_of
 from optimizer.model.trees import leaves_of
 
 
@@ -26,7 +27,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node of the plan with everything a reader may want to know about it; `others`: users it may not see."""
+    """One node of the plan with everything a reader may want to know about it; `others`: users it may not see. `stage`:
+    in which a join runs, from 1 on. `goes_on`: joins above it run in the same stage, over its result."""
 
     node: Node
     name: str
@@ -40,13 +42,17 @@ class NodeView:
     observed: float | None
     estimated: float | None
     others: int = 0
+    stage: int | None = None
+    goes_on: bool = False
 
 
 def node_views(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures) -> dict[Node, NodeView]:
     """Every node that `queries` use, inputs before consumers, sources first."""
+    stages = stages_of(plan)
     everybody: dict[Node, tuple[str, ...]] = dict([*plan.sources.items(), *plan.nodes.items()])
     plan = seen(plan, queries)
     keys = indexes(plan)
+    above = goes_on_into(plan.nodes, stages)
     sinks: dict[Node, list[str]] = {}
     for p in plan.placements:
         sinks.setdefault(p.root, []).append(queries[p.uid].id)
@@ -65,6 +71,8 @@ def node_views(plan: Plan, queries: Mapping[str, RunningQuery], figures: Figures
             observed=None if others else figures.observed.get(node.name),
             estimated=None if others else figures.estimated.get(node.name),
             others=others,
+            stage=stages.number[node] if isinstance(node, JoinNode) else None,
+            goes_on=node in above,
         )
         for node, uids, others in ((n, _by_slot(plan, u), len(everybody[n]) - len(u)) for n, u in users)
     }

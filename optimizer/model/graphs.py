@@ -1,4 +1,4 @@
-"""Queries and plans as networkx graphs, for questions about connections, levels and inputs.
+"""Queries and plans as networkx graphs, for questions about connections and inputs.
 
 Only the control plane imports this module: networkx costs every process that loads it 20 MB, and neither tasks nor the
 search inside the optimizer need it (docs/decisions/0013-networkx.md has the numbers).
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import networkx as nx
 
-from optimizer.model.plan import JoinNode, Node, Plan
+from optimizer.model.plan import JoinNode, Node
 from optimizer.model.query import EquiPredicate
 
 
@@ -30,12 +30,3 @@ def plan_graph(nodes: Iterable[Node]) -> nx.DiGraph[Node]:
         if isinstance(node, JoinNode):
             graph.add_edges_from(((node.left, node), (node.right, node)))
     return graph
-
-
-def join_levels(plan: Plan) -> list[list[JoinNode]]:
-    """The joins of a plan: first those that read only sources, then those that read these, and so on; within a level,
-    where joins do not depend on each other, by name.
-    """
-    graph = plan_graph([*plan.sources, *plan.nodes])
-    joins = ([node for node in level if isinstance(node, JoinNode)] for level in nx.topological_generations(graph))
-    return [sorted(level, key=lambda node: node.name) for level in joins if level]

@@ -2,7 +2,8 @@
 
 What others in the group already have (joins, indexes, exchanges) is free, so the result is the order that adds least to
 theirs; without a group it is the best order of the queries alone. Per leaf set the best tree of *every partitioning*
-is kept, because a dearer tree with the right partitioning can save an exchange above it.
+is kept, because a dearer tree with the right partitioning can save an exchange above it; where stages have a price,
+the best one of every partitioning and number of stages, because they are counted at the end.
 
 A shape of n leaves has at most 2^n leaf sets and 3^n splits (n <= 8); chains, the usual case, have n^2 and n^3. The
 splits are found once per shape. Equal prices are decided by the tree's text, so the result does not depend on what
@@ -11,11 +12,12 @@ ran before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from optimizer.cost.cardinality import SCALAR
 from optimizer.cost.model import CostModel, Member, Shared
-from optimizer.cost.shapes import Join, Shape, Side
+from optimizer.cost.shapes import Join, Shape, Shapes, Side
 
 TOLERANCE = 1e-9
 
@@ -34,18 +36,48 @@ def best_tree(model: CostModel, member: Member, group: Shared | None = None, own
     best: dict[int, list[_Entry]] = {1 << i: [(0.0, leaf)] for i, leaf in enumerate(shape.leaves)}
     full = (1 << len(shape.leaves)) - 1
     for mask, splits in _splits(shape):
-        by_partitioning: dict[object, _Entry] = {}
+        kept_trees: dict[object, _Entry] = {}
         for part, rest in splits:
             for cost_a, a in best[part]:
                 for cost_b, b in best[rest]:
                     join = joins[number_of(shape, a, b)]
                     cost = cost_a + cost_b + price_of(join)
-                    kept = None if mask == full else join.partition
-                    known = by_partitioning.get(kept)
+                    kept: object = None
+                    if mask == full:
+                        cost += model.depth(join.stages)
+                    else:
+                        kept = (join.partition, join.stages) if model.stage else join.partition
+                    known = kept_trees.get(kept)
                     if known is None or _better(cost, join, known[0], joins[known[1]]):
-                        by_partitioning[kept] = (cost, join.id)
-        best[mask] = list(by_partitioning.values())
+                        kept_trees[kept] = (cost, join.id)
+        best[mask] = list(kept_trees.values())
     return best[full][0][1]
+
+
+def unavoidable_stages(shapes: Shapes, wanted: Iterable[Shape]) -> int:
+    """Join stages that a plan of these shapes has in any order."""
+    return max((_least_stages(shapes, shape) for shape in set(wanted)), default=1)
+
+
+def _least_stages(shapes: Shapes, shape: Shape) -> int:
+    if len(shape.leaves) <= 2:
+        return len(shape.leaves) - 1
+    known = shapes.least_stages.get(shape.id)
+    if known is None:
+        joins, full = shapes.joins, (1 << len(shape.leaves)) - 1
+        best: dict[int, list[int]] = {1 << i: [leaf] for i, leaf in enumerate(shape.leaves)}
+        for mask, splits in _splits(shape):
+            least: dict[object, int] = {}
+            for part, rest in splits:
+                for a in best[part]:
+                    for b in best[rest]:
+                        join = joins[shapes.join(shape, a, b)]
+                        at = None if mask == full else join.partition
+                        if at not in least or join.stages < joins[least[at]].stages:
+                            least[at] = join.id
+            best[mask] = list(least.values())
+        known = shapes.least_stages[shape.id] = joins[best[full][0]].stages
+    return known
 
 
 def saving(model: CostModel, member: Member, group: Shared, own_root: int, root: int) -> float:
@@ -55,7 +87,10 @@ def saving(model: CostModel, member: Member, group: Shared, own_root: int, root:
     """
     prices = _Prices(model, member, group, own_root)
     joins = model.shapes.joins
-    before, after = (sum(prices.join(joins[n]) for n in model.shapes.subtree(r)) for r in (own_root, root))
+    before, after = (
+        sum(prices.join(joins[n]) for n in model.shapes.subtree(r)) + model.depth(model.shapes.stages(r))
+        for r in (own_root, root)
+    )
     return 1 - after / before if before > 0 else 0.0
 
 

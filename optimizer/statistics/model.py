@@ -6,8 +6,8 @@ was made.
 
 Smoothing is exponential with weight `alpha` for the newest report. Every entry keeps a confidence, 1 - (1-alpha)^n
 after n reports, and the time of the last one; an entry that was not reported for `stale_s` seconds is forgotten, and
-the defaults apply again: 1,000 tuples/s, selectivity 0.3 per selection, 100 distinct keys. So an optimizer without
-any statistics works too, and its decisions follow the shape of the queries alone.
+the defaults apply again: 1,000 tuples/s, an epoch a second, selectivity 0.3 per selection, 100 distinct keys. So an
+optimizer without any statistics works too, and its decisions follow the shape of the queries alone.
 
 Joined cardinalities are reported per node of the running plan. Node names change with groups and orders, so what is
 learned is not the number but its cause: the ratio of the observed output of a join of two leaves to the estimate,
@@ -28,6 +28,7 @@ from optimizer.statistics.samples import DEFAULT_SELECTIVITY, ROWS, QuerySetSamp
 
 DEFAULT_RATE = 1000.0
 DEFAULT_KEYS = 100.0
+DEFAULT_PERIOD = 1.0
 GUESSED_ROWS = 512
 
 
@@ -65,6 +66,7 @@ class EpochObservation:
     - `keys`: distinct keys among the epoch's tuples per (leaf, key columns in hashing order).
     - `outputs`: per join node (its name) the combinations its result stands for, over `seconds` of `streams`.
     - `folds`: per (node, name of the fold) what was folded there.
+    - `period`: seconds since the epoch before.
     - `stage_seconds`: busy seconds per (stage, partition). `latency_s`: per query (uid), the event-time latency.
     """
 
@@ -76,6 +78,7 @@ class EpochObservation:
     folds: Mapping[tuple[str, str], FoldObservation] = field(default_factory=dict)
     stage_seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
     latency_s: Mapping[str, float] = field(default_factory=dict)
+    period: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,10 @@ class StatisticsModel:
     def tuples(self, stream: str) -> float:
         """Tuples per epoch: what `distinct_keys` was counted over."""
         return self._get(("tuples", stream), DEFAULT_RATE)
+
+    @property
+    def epochs_a_second(self) -> float:
+        return 1 / self._get(("period",), DEFAULT_PERIOD)
 
     def ratio(self, key: str) -> float:
         return math.exp(self._get(("ratio", key), 0.0))
@@ -258,5 +265,7 @@ def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]
         yield ("groups", fold), max(f.groups for (_, name), f in report.folds.items() if name == fold)
     for (stage, partition), seconds in report.stage_seconds.items():
         yield ("seconds", stage, str(partition)), seconds
+    if report.period:
+        yield ("period",), report.period
     for uid, seconds in report.latency_s.items():
         yield ("latency", uid), seconds

@@ -35,6 +35,7 @@ import numpy.typing as npt
 
 from optimizer.errors import InternalError
 from runtime.buckets.checked import CHUNK, Bringing, Checked, Checksum, Chunks, Placed, Span, checksum, damaged
+from runtime.buckets.held import Held
 from runtime.crashpoints import reach
 from runtime.files import write_atomically
 
@@ -44,12 +45,12 @@ _ALIGN = 64
 
 
 class BucketFile:
-    """`meta` is what the writer said; `arrays` are views into the mapping; `derived` holds what readers decoded from
-    them, for as long as the file stays open."""
+    """`meta` is what the writer said; `arrays` are views into the mapping, or what the writer still holds; `derived`
+    holds what readers decoded from them, for as long as the file stays open."""
 
     __slots__ = ("arrays", "derived", "meta", "name")
 
-    def __init__(self, name: str, meta: Mapping[str, Any], arrays: Checked) -> None:
+    def __init__(self, name: str, meta: Mapping[str, Any], arrays: Checked | Held) -> None:
         self.name = name
         self.meta = meta
         self.arrays = arrays

@@ -157,6 +157,7 @@ def _report(
         _folds([*sources, *joins]),
         {("join", partition): spent for partition, spent in busy.items()},
         {p.uid: seconds for p in plan.placements},
+        period,
     )
 
 

@@ -2,7 +2,7 @@
 
 planned ──► views and joined state the new plan lacks (only after a plan change)
         ──► source stage: one task per read
-        ──► join stage per level: one task per partition and way
+        ──► join stages, one after the other: one task per partition and way
         ──► work that earlier epochs have postponed, a portion of it
         ──► rows of windows that close
         ──► committed
@@ -23,7 +23,7 @@ from runtime.control.fold import advanced
 from runtime.control.postponed import Pin, Postponed, Resumed
 from runtime.crashpoints import reach
 from runtime.engine.close_stage import CloseResult, CloseStage
-from runtime.engine.join_stage import JoinStage, LevelResult
+from runtime.engine.join_stage import JoinResult, JoinStage
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.postponing import Pins, ResumeStage, postpone, without
 from runtime.engine.rebuild_stage import RebuildStage
@@ -93,13 +93,13 @@ class EpochRun:
         self._sources_done(progress, self._buckets.next_source)
         reach("epoch.source")
         allowed = allowances(state, self._pacing)
-        levels: list[LevelResult] = []
-        for number, level in enumerate(physical.levels):
-            stage = JoinStage(self._context, self._buckets, epoch, level, allowances=allowed)
-            levels.append(self._join(stage, f"join {number + 1}"))
+        results: list[JoinResult] = []
+        for number, together in enumerate(physical.stages):
+            stage = JoinStage(self._context, self._buckets, epoch, together, allowances=allowed)
+            results.append(self._join(stage, f"join {number + 1}"))
             reach("epoch.join")
-        joins = [report for level in levels for report in level.reports]
-        later = self._later(levels)
+        joins = [report for result in results for report in result.reports]
+        later = self._later(results)
         reports = [*joins, *later.reports]
         made: list[SourceReport | JoinReport] = [*sources, *reports]
         partials = tuple(ref for r in made for ref in r.partials)
@@ -147,7 +147,7 @@ class EpochRun:
             self._seconds["source"] = time.perf_counter() - began
         return reports
 
-    def _join(self, stage: JoinStage, what: str) -> LevelResult:
+    def _join(self, stage: JoinStage, what: str) -> JoinResult:
         began = time.perf_counter()
         result = stage.run(what)
         self._spent(result.reports, time.perf_counter() - began)
@@ -160,12 +160,12 @@ class EpochRun:
             self._seconds["join"] = self._seconds.get("join", 0.0) + wall * (1 - share)
             self._seconds["sink"] = self._seconds.get("sink", 0.0) + wall * share
 
-    def _later(self, levels: Sequence[LevelResult]) -> _Later:
+    def _later(self, results: Sequence[JoinResult]) -> _Later:
         """What queries that have used up their part of the epoch leave for later, and what is done of earlier work."""
         state, epoch = self._context.state, self._planned.epoch
         pins = Pins(state.pins)
         first = max(state.postponed, default=0) + 1
-        new = postpone(self._context, self._buckets, epoch, levels, pins, first)
+        new = postpone(self._context, self._buckets, epoch, results, pins, first)
         sampled = {p.uid for p in new if state.queries[p.uid].budget.at_limit == AtLimit.SAMPLE}
         new = [p for p in new if p.uid not in sampled]
         running = state.running

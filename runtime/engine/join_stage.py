@@ -1,9 +1,10 @@
-"""A join stage: all joins of one level of the plan, one task per partition and way.
+"""A join stage: joins of a plan that need no exchange between them, one task per partition and way.
 
 In an epoch, every bucket that is new meets every other one, and queries that end here are delivered by the same task
-(the sink operator needs no exchange, so it needs no stage of its own). For a rebuild, all buckets count as new, only
-the wanted outputs are made, and nothing is delivered. A repair runs the joins of an earlier epoch once more to fold
-their rows (runtime.engine.refold).
+(the sink operator needs no exchange, so it needs no stage of its own). A join above another one on the same key is in
+the same stage: its tasks go on with what they have found below, which the driver learns afterwards. For a rebuild, all
+buckets count as new, only the wanted outputs are made, and nothing is delivered. A repair runs the joins of an earlier
+epoch once more to fold their rows (runtime.engine.refold).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from runtime.operators.pace import UNLIMITED, Allowances
 Output = tuple[str, OutputKey]
 
 
-class LevelResult(NamedTuple):
-    """What the tasks of a level reported, and which buckets met at each of its joins."""
+class JoinResult(NamedTuple):
+    """What the tasks of a stage reported, and which buckets met at each of its joins."""
 
     reports: list[JoinReport]
     inputs: Mapping[str, JoinInputs]
@@ -40,34 +41,36 @@ class JoinStage:
     context: StageContext
     buckets: OpenBuckets
     epoch: int
-    level: tuple[JoinSpec, ...]
+    joins: tuple[JoinSpec, ...]
     rebuild: frozenset[Output] | None = None
     allowances: Allowances = UNLIMITED
     again: str = ""
 
-    def run(self, what: str) -> LevelResult:
+    def run(self, what: str) -> JoinResult:
         """What was made is among the open buckets afterwards."""
         inputs: dict[str, JoinInputs] = {}
         outputs: list[Output] = []
-        for join in self.level:
+        for join in self.joins:
             wanted = [(join.name, o.key) for o in join.outputs]
             if self.rebuild is not None:
                 wanted = [output for output in wanted if output in self.rebuild]
                 if not wanted:
                     continue
             both = JoinInputs(tuple(self._inputs(join, join.left)), tuple(self._inputs(join, join.right)))
-            if both.left and both.right and (any(n for _, n in both.left) or any(n for _, n in both.right)):
+            own = [side.goes_on and (side.child, side.key) in outputs for side in (join.left, join.right)]
+            new = any(own) or any(given.new for given in (*both.left, *both.right))
+            if new and (both.left or own[0]) and (both.right or own[1]):
                 inputs[join.name] = both
                 outputs += wanted
         if not inputs:
-            return LevelResult([], {})
+            return JoinResult([], {})
         tasks = list(self._tasks(outputs))
         physical, exchange = self.context.physical, self.context.exchange
         shared = JoinShared(
             self._directory(),
             physical.version,
             self.epoch,
-            tuple(j.name for j in self.level if j.name in inputs),
+            tuple(inputs),
             physical.shipped_joins,
             inputs,
             self.rebuild is None,
@@ -76,12 +79,16 @@ class JoinStage:
             self.context.floors() if self.rebuild is not None or self.again else (),
         )
         reports = exchange.run(f"epoch {self.epoch}: {what}", run_join, shared, tasks)
-        for report in reports:
+        made: dict[Output, list[InputBucket]] = {}
+        for task, report in zip(tasks, reports, strict=True):
             self.buckets.add_joined(report.joined)
-        return LevelResult(reports, inputs)
+            for ref in report.joined:
+                made.setdefault((ref.node, ref.key), []).append(InputBucket(ref.id, True, task.way))
+        specs = {join.name: join for join in self.joins}
+        return JoinResult(reports, {name: both.with_made(specs[name], made) for name, both in inputs.items()})
 
     def _tasks(self, outputs: list[Output]) -> Iterator[JoinTask]:
-        partitioning, depth = self.context.plan.partitioning, self.level[0].depth
+        partitioning, depth = self.context.plan.partitioning, self.joins[0].depth
         for p in range(partitioning.count):
             ways = partitioning.ways(p)
             for way in range(ways):
@@ -118,5 +125,7 @@ class JoinStage:
         sources, joined = self.buckets.sources, self.buckets.joined
         versions = {(v.group, v.version) for ref in sources.values() for v in ref.views}
         versions |= {(ref.group, ref.version) for ref in joined.values()}
+        goes_on = (join for join in self.joins if join.left.goes_on or join.right.goes_on)
+        versions |= {(join.group, self.context.physical.version) for join in goes_on}  # of what tasks make
         alive = {at: self.context.alive(*at) for at in versions}
         return Directory(self.context.exchange.for_tasks(), dict(sources), dict(joined), alive)

@@ -21,7 +21,7 @@ from runtime.columns.querysets import bitset
 from runtime.control.budgets import UNBOUNDED, Pacing, portions, work_allowance
 from runtime.control.postponed import AliveSlots, Pin, Postponed, Resumed, Work
 from runtime.control.state import query_watermark
-from runtime.engine.join_stage import LevelResult
+from runtime.engine.join_stage import JoinResult
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.stage_context import StageContext
 from runtime.execution.compile import compile_plan
@@ -52,14 +52,14 @@ class Pins:
 
 
 def postpone(
-    context: StageContext, buckets: OpenBuckets, epoch: int, levels: Iterable[LevelResult], pins: Pins, first: int
+    context: StageContext, buckets: OpenBuckets, epoch: int, results: Iterable[JoinResult], pins: Pins, first: int
 ) -> list[Postponed]:
     """What the tasks of an epoch have left undone, numbered from `first` on."""
     out: list[Postponed] = []
-    for level in levels:
-        for uid, rests in sorted(_rests(level.reports).items()):
+    for result in results:
+        for uid, rests in sorted(_rests(result.reports).items()):
             placement = context.plan.by_uid[uid]
-            inputs = level.inputs[placement.root.name]
+            inputs = result.inputs[placement.root.name]
             refs = _needed(context, buckets, uid, inputs)
             versions = {(v.group, v.version) for r in refs if isinstance(r, SourceRef) for v in r.views}
             versions |= {(r.group, r.version) for r in refs if isinstance(r, JoinedRef)}

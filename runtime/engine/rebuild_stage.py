@@ -54,7 +54,7 @@ class RebuildStage:
         return tuple(ReplacedViews(bucket, tuple(mine.values())) for bucket, mine in sorted(views.items()))
 
     def _joins(self, outputs: frozenset[Output]) -> None:
-        for level in self.context.physical.levels:
-            if any((j.name, o.key) in outputs for j in level for o in j.outputs):
-                JoinStage(self.context, self.buckets, self.epoch, level, outputs).run("rebuild joins")
+        for together in self.context.physical.stages:
+            if any((j.name, o.key) in outputs for j in together for o in j.outputs):
+                JoinStage(self.context, self.buckets, self.epoch, together, outputs).run("rebuild joins")
         self.buckets.is_old()

@@ -100,8 +100,8 @@ def fold_again(context: StageContext, buckets: OpenBuckets, units: Iterable[Unit
         for ref in buckets.sources.values():
             if ref.epoch == epoch:
                 past.add_source(ref)
-        for level in then.physical.levels:
-            result = JoinStage(then, past, epoch, level, again=again).run("fold again")
+        for together in then.physical.stages:
+            result = JoinStage(then, past, epoch, together, again=again).run("fold again")
             made += [ref for report in result.reports for ref in report.partials]
         for joined in past.joined.values():
             context.exchange.drop(joined.file)
@@ -112,15 +112,15 @@ def fold_again(context: StageContext, buckets: OpenBuckets, units: Iterable[Unit
 def _only_folds(physical: Physical, folds: set[str], uids: set[str]) -> Physical:
     """The joins that lead to these queries and folds, from the last to the first, with nothing else to do."""
     wanted: set[tuple[str, object]] = set()
-    levels: list[tuple[JoinSpec, ...]] = []
-    for level in reversed(physical.levels):
+    stages: list[tuple[JoinSpec, ...]] = []
+    for together in reversed(physical.stages):
         kept: list[JoinSpec] = []
-        for join in level:
+        for join in reversed(together):
             sinks = tuple(s for s in join.sinks if s.uid in uids)
             outputs = tuple(o for o in join.outputs if (join.name, o.key) in wanted)
             if sinks or outputs:
                 mine = tuple(f for f in join.folds if f.name in folds) if sinks else ()
                 kept.append(replace(join, sinks=sinks, outputs=outputs, folds=mine))
                 wanted |= {(side.child, side.key) for side in (join.left, join.right) if side.child is not None}
-        levels.append(tuple(kept))
-    return replace(physical, levels=tuple(level for level in reversed(levels) if level))
+        stages.append(tuple(reversed(kept)))
+    return replace(physical, stages=tuple(together for together in reversed(stages) if together))

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from optimizer.model import expressions as ex
-from optimizer.model.graphs import join_levels
-from optimizer.model.plan import JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
+from optimizer.model.plan import Attribute, JoinNode, Leaf, Node, Plan, RunningQuery, SourceNode
 from optimizer.model.query import FACTORIZED, FOLD, Query
-from optimizer.model.types import StreamSchema
+from optimizer.model.stages import Stages, key_of, same_partition, stages_of
+from optimizer.model.types import ColumnType, StreamSchema
 from optimizer.model.windows import Window
 from runtime.aggregates.components import components_of
 from runtime.buckets.refs import IndexKey, OutputKey
@@ -30,8 +30,7 @@ from runtime.operators.keys import exact
 
 
 def side_key(node: JoinNode, left: bool) -> OutputKey:
-    parts = [(k.left if left else k.right, k.type) for k in node.keys]
-    return tuple((a.leaf, a.column, type) for a, type in parts)
+    return tuple((a.leaf, a.column, type) for a, type in key_of(node, left))
 
 
 def compile_plan(
@@ -53,11 +52,12 @@ def compile_plan(
         stream: _source(stream, plan, queries, schemas[stream])
         for stream in sorted({n.leaf.stream for n in plan.sources} & schemas.keys())
     }
-    levels = tuple(
-        tuple(_join(node, plan.nodes[node], plan, queries, exposed, uses) for node in level)
-        for level in join_levels(plan)
+    stages = stages_of(plan)
+    joins = tuple(
+        tuple(_join(node, plan.nodes[node], plan, queries, exposed, uses, stages) for node in together)
+        for together in stages.joins
     )
-    return Physical(plan.version, sources, levels, uses, folds_of(plan, queries))
+    return Physical(plan.version, sources, joins, uses, folds_of(plan, queries))
 
 
 def _exposures(
@@ -137,6 +137,7 @@ def _join(
     queries: Mapping[str, RunningQuery],
     exposed: Mapping[tuple[str, OutputKey], frozenset[Leaf]],
     uses: Mapping[tuple[str, OutputKey], frozenset[str]],
+    stages: Stages,
 ) -> JoinSpec:
     def slots(uids: frozenset[str] | tuple[str, ...]) -> tuple[int, ...]:
         return tuple(sorted(plan.by_uid[u].slot for u in uids))
@@ -145,7 +146,13 @@ def _join(
     for uid in users:
         shapes.setdefault(queries[uid].query.window, []).append(uid)
     outputs = tuple(
-        OutputSpec(name, key, tuple(sorted(leaves)), slots(uses[(name, key)]))
+        OutputSpec(
+            name,
+            key,
+            tuple(sorted(leaves)),
+            slots(uses[(name, key)]),
+            same_partition(_attributes(key), stages.partition[node]),
+        )
         for (name, key), leaves in sorted(exposed.items())
         if name == node.name
     )
@@ -155,8 +162,8 @@ def _join(
         node.depth,
         node.group,
         plan.words(node.group),
-        _side(node.left, side_key(node, True)),
-        _side(node.right, side_key(node, False)),
+        _side(node.left, side_key(node, True), stages.goes_on(node, left=True)),
+        _side(node.right, side_key(node, False), stages.goes_on(node, left=False)),
         tuple(WindowSlots(shape, slots(tuple(shapes[shape]))) for shape in sorted(shapes, key=_by_length)),
         slots(users),
         outputs,
@@ -165,13 +172,17 @@ def _join(
     )
 
 
+def _attributes(key: OutputKey) -> tuple[tuple[Attribute, ColumnType], ...]:
+    return tuple((Attribute(leaf, column), type) for leaf, column, type in key)
+
+
 def _by_length(window: Window) -> tuple[int, str]:
     """A fixed order for windows of any kind."""
     return window.length_ms, window.sql
 
 
-def _side(node: Node, key: OutputKey) -> SideSpec:
-    return SideSpec(node.leaves, node.group, key, node.name if isinstance(node, JoinNode) else None)
+def _side(node: Node, key: OutputKey, goes_on: bool) -> SideSpec:
+    return SideSpec(node.leaves, node.group, key, node.name if isinstance(node, JoinNode) else None, goes_on)
 
 
 def _numbered(sinks: Sequence[SinkSpec]) -> tuple[SinkSpec, ...]:

@@ -10,7 +10,8 @@ A plan says which joins exist and who uses them. This module adds what the plan 
   the other side stays a list (late materialization); only if both inputs hold exposed leaves are the pairs laid out.
 
 A join is executed once however many consumers it has; consumers with the same key share one output, which exposes the
-union of what they need.
+union of what they need. An output whose key has the hash that its items were found by is ordered by it as it stands,
+and consumers in the same stage go on with it in the task that has made it.
 """
 
 from __future__ import annotations
@@ -79,12 +80,14 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """A re-indexed result: by which key, exposing which leaves, wanted by which slots."""
+    """A re-indexed result: by which key, exposing which leaves, wanted by which slots. `same_hash`: its key has the
+    hash by which the join has found it."""
 
     node: str
     key: OutputKey
     exposed: tuple[Leaf, ...]
     users: tuple[int, ...]
+    same_hash: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,14 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class SideSpec:
-    """An input of a join: a source view (leaf set, indexed by `key` columns) or the output of another join."""
+    """An input of a join: a source view (leaf set, indexed by `key` columns) or the output of another join. `goes_on`:
+    the same task makes that output and goes on with it at once (optimizer.model.stages)."""
 
     leaves: tuple[Leaf, ...]
     group: int
     key: OutputKey
     child: str | None
+    goes_on: bool = False
 
     @property
     def index_key(self) -> IndexKey:
@@ -142,17 +147,18 @@ class JoinSpec:
 
 @dataclass(frozen=True)
 class Physical:
-    """Everything tasks need to know about one plan version. `uses[(node, key)]`: the queries behind each output."""
+    """Everything tasks need to know about one plan version. `stages`: the joins that run together, inputs before
+    consumers. `uses[(node, key)]`: the queries behind each output."""
 
     version: int
     sources: Mapping[str, SourceSpec]
-    levels: tuple[tuple[JoinSpec, ...], ...]
+    stages: tuple[tuple[JoinSpec, ...], ...]
     uses: Mapping[tuple[str, OutputKey], frozenset[str]] = field(default_factory=dict)
     folds: tuple[FoldUsers, ...] = ()
 
     @cached_property
     def joins(self) -> tuple[JoinSpec, ...]:
-        return tuple(j for level in self.levels for j in level)
+        return tuple(j for stage in self.stages for j in stage)
 
     @cached_property
     def shipped_joins(self) -> ShippedOnce[Mapping[str, JoinSpec]]:

@@ -162,8 +162,10 @@ def _brought(value: dict[str, Any], module: Any) -> Any:
     return made
 
 
-def _row(kind: type, row: list[Any]) -> Any:
-    if len(row) != len(_FIELDS[kind]):
+def _row(kind: Any, row: list[Any]) -> Any:
+    """Of a named tuple; it may have got more numbers, which have defaults, since the row was written."""
+    most = len(_FIELDS[kind])
+    if not most - len(getattr(kind, "_field_defaults", ())) <= len(row) <= most:
         raise _unknown(kind.__name__)
     return kind(*(decode(v) for v in row))
 

@@ -5,8 +5,11 @@ intersect them, carry the items on (a re-indexed result), open the pairs (materi
 do, combine entries as windows that close do. The best of a few repetitions counts, because everything that disturbs a
 measurement makes it longer.
 
-The file is named after the machine's properties; on another machine, or with another numpy or numba, it is measured
-again. A file that cannot be read is as good as none.
+What a stage costs whatever it does, is measured on the executor that will run it: as many tasks as it has cores, which
+do nothing. There the median counts, because waiting for a scheduler is what is to be measured.
+
+The file is named after the machine's properties and the executor's; on another machine, or with another numpy or numba,
+it is measured again. A file that cannot be read is as good as none.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import numba
 import numpy as np
 
-from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json
+from optimizer.cost.calibration import Calibration, Work, calibrate, from_json, machine_key, to_json, with_stage
 from optimizer.model.expressions import ColumnRef
 from optimizer.model.types import ColumnType
 from optimizer.model.windows import PeriodicWindow
@@ -28,6 +32,7 @@ from runtime.aggregates.components import Component
 from runtime.aggregates.states import fold, lift
 from runtime.columns.coded_sets import CodedSets
 from runtime.columns.column import ColumnData
+from runtime.execution.executor import Executor
 from runtime.execution.folding import FoldSpec, Slices
 from runtime.files import write_atomically
 from runtime.kernels import csr, expand, hashing
@@ -36,6 +41,9 @@ from runtime.kernels.warm import warm_up
 from runtime.operators.fold import fold_tuples
 
 REPETITIONS = 3
+STAGES = 7
+UNCOUNTED_STAGES = 3
+"""The first ones start workers."""
 ALL = np.array([0xFFFF_FFFF_FFFF_FFFF], np.uint64)
 HOUR = np.array([3_600_000], np.int64)
 
@@ -50,9 +58,10 @@ FOLDED = (
 )
 
 
-def calibrated(directory: Path, clock: Callable[[], float]) -> Calibration:
-    """Weights in seconds for this machine. `clock` counts seconds, e.g. time.perf_counter."""
-    path = directory / f"calibration-{machine_key(machine_facts())}.json"
+def calibrated(directory: Path, clock: Callable[[], float], executor: Executor) -> Calibration:
+    """Weights in seconds for this machine and executor. `clock` counts seconds, e.g. time.perf_counter."""
+    runs = {"executor": type(executor).__name__, "executor cores": executor.cores, "here": executor.here}
+    path = directory / f"calibration-{machine_key(machine_facts() | runs)}.json"
     try:
         known = from_json(json.loads(path.read_text()))
     except (OSError, ValueError):
@@ -60,9 +69,24 @@ def calibrated(directory: Path, clock: Callable[[], float]) -> Calibration:
     if known is not None:
         return known
     warm_up()
-    measured = calibrate(lambda work: measure(work, clock))
+    measured = with_stage(calibrate(lambda work: measure(work, clock)), stage_seconds(executor, clock))
     write_atomically(path, json.dumps(to_json(measured)).encode(), several_writers=True)
     return measured
+
+
+def stage_seconds(executor: Executor, clock: Callable[[], float]) -> float:
+    """What a stage costs whose tasks do nothing."""
+    times = []
+    for number in range(UNCOUNTED_STAGES + STAGES):
+        begin = clock()
+        executor.run("how long is nothing", nothing, None, range(executor.cores))
+        if number >= UNCOUNTED_STAGES:
+            times.append(clock() - begin)
+    return median(times)
+
+
+def nothing(shared: None, task: int) -> int:
+    return task
 
 
 def machine_facts() -> dict[str, object]:

@@ -3,12 +3,15 @@
 `Directory` travels with the stage: it maps bucket ids to references, and (group, plan version) to the bitset of slots
 that still mean the same query. A query set read out of a bucket must be ANDed with `alive` of the bucket's
 version; a slot that was given to another query since then is thereby empty in old buckets.
+
+A task that goes on with a joined bucket of its own adds it to the directory it works with (`with_made`): nobody else
+can know it yet, and it need not be opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +34,10 @@ class Directory:
     sources: Mapping[int, SourceRef]
     joined: Mapping[int, JoinedRef]
     alive_sets: Mapping[tuple[int, int], tuple[int, ...]]
+    made: Mapping[int, BucketFile] = field(default_factory=dict)
+
+    def with_made(self, ref: JoinedRef, file: BucketFile) -> Directory:
+        return replace(self, joined={**self.joined, ref.id: ref}, made={**self.made, ref.id: file})
 
     def view(self, bucket: int, leaf: Leaf, group: int) -> View:
         ref = self.sources[bucket].view(leaf, group)
@@ -38,7 +45,8 @@ class Directory:
         return View(self.store.open(ref.file), leaf, group)
 
     def joined_bucket(self, bucket: int) -> Joined:
-        return Joined(self.store.open(self.joined[bucket].file))
+        made = self.made.get(bucket)
+        return Joined(self.store.open(self.joined[bucket].file) if made is None else made)
 
     def alive(self, group: int, version: int, words: int) -> Words:
         known = self.alive_sets[(group, version)]

@@ -9,6 +9,12 @@ A task owns a range of key hashes (a partition), which is a contiguous piece of 
 k ways, the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes
 over union.
 
+A chain of joins on one key runs in one task (optimizer.model.stages): what a join has found in these hashes is all that
+the next one can need of it, so the task goes on with the joined bucket it has just made, before anybody else knows it.
+It is written all the same, because later epochs need it. If the partition is split, that bucket holds the matches of
+this way only. It belongs to the way (`InputBucket.way`): no other one meets it, and nothing of its meetings is dealt
+out. Buckets of earlier epochs belong to all ways and are dealt out as ever, so each pair of items meets once.
+
 Matches go two ways: into joined buckets for the joins above (joined_output.py; lists stay closed where they can), and
 to the sink for queries that end here, as far as their allowances reach (pace.py). A task of a later epoch that goes on
 where one was stopped starts at a given place; meetings of two buckets are numbered for that.
@@ -18,7 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +53,16 @@ MOST_PAIR_WORDS = 1 << 24
 """Words of their query sets (128 MB)."""
 
 
+ALL_WAYS = -1
+
+
 class InputBucket(NamedTuple):
-    """An open bucket; `new`: it has met no bucket of the other side yet."""
+    """An open bucket; `new`: it has met no bucket of the other side yet. `way`: of a split partition, the only one
+    whose task meets it, all by itself, because it has made it."""
 
     bucket: int
     new: bool
+    way: int = ALL_WAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +72,22 @@ class JoinInputs:
     left: tuple[InputBucket, ...]
     right: tuple[InputBucket, ...]
 
+    def with_made(self, spec: JoinSpec, made: Mapping[tuple[str, OutputKey], Sequence[InputBucket]]) -> JoinInputs:
+        """And those that tasks of the same stage have made and go on with; they come last, in every task that knows
+        some of them, so that meetings are numbered alike."""
+        more = [made.get((side.child or "", side.key), ()) if side.goes_on else () for side in (spec.left, spec.right)]
+        return JoinInputs((*self.left, *more[0]), (*self.right, *more[1]))
+
 
 @dataclass(frozen=True)
 class JoinShared:
-    """What all tasks of one level share. `joins`: all joins of the plan by name (to open nested lists at the sink)."""
+    """What all tasks of one stage share. `stage`: its joins, inputs before consumers. `joins`: all joins of the plan by
+    name (to open nested lists at the sink). `inputs`: without what the tasks themselves make and go on with."""
 
     directory: Directory
     version: int
     epoch: int
-    level: tuple[str, ...]
+    stage: tuple[str, ...]
     joins: ShippedOnce[Mapping[str, JoinSpec]]
     inputs: Mapping[str, JoinInputs]
     emit: bool
@@ -134,18 +152,22 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     matches: dict[str, int] = {}
     rests: dict[str, Rest] = {}
     work: dict[str, int] = {}
-    joins = shared.joins.value
-    for spec in (joins[name] for name in shared.level):
+    joins, directory = shared.joins.value, shared.directory
+    made: dict[tuple[str, OutputKey], tuple[InputBucket, ...]] = {}
+    specs = [joins[name] for name in shared.stage]
+    wanted = {(side.child, side.key) for spec in specs for side in (spec.left, spec.right) if side.goes_on}
+    for spec in specs:
         outputs = [
-            JoinedOutput(shared.directory, spec, o, ids[(spec.name, o.key)], shared.epoch, shared.version)
+            JoinedOutput(directory, spec, o, ids[(spec.name, o.key)], shared.epoch, shared.version)
             for o in spec.outputs
             if (spec.name, o.key) in ids
         ]
         folders = [RowFolder(fold, shared.epoch) for fold in spec.folds]
-        sink = Sinks(shared.directory, joins, spec, writer, folders) if shared.emit and spec.sinks else None
-        pace = Pace(shared.directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
+        sink = Sinks(directory, joins, spec, writer, folders) if shared.emit and spec.sinks else None
+        pace = Pace(directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
         total = 0
-        for meeting, match in _matches(shared, spec, task, pace.users):
+        inputs = shared.inputs[spec.name].with_made(spec, made)
+        for meeting, match in _matches(replace(shared, directory=directory), spec, inputs, task, pace.users):
             combinations = match.counts()
             total += int(combinations.sum())
             for output in outputs:
@@ -163,11 +185,19 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         matches[spec.name] = total
         rests |= {uid: task.rest(place) for uid, place in pace.rests.items()}
         work |= pace.work
-        refs += [ref for output in outputs if (ref := output.finish()) is not None]
+        for output in outputs:
+            bucket = output.finish()
+            if bucket is None:
+                continue
+            refs.append(bucket.ref)
+            at_key = (spec.name, output.output.key)
+            if at_key in wanted:
+                directory = directory.with_made(*bucket)
+                made[at_key] = (InputBucket(bucket.ref.id, True, task.way),)
     delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    made = tuple(refs), delivered, seconds, sink_seconds, matches, tuple(partials), figures, rests, work
-    return JoinReport(task.partition, *made)
+    measured = seconds, sink_seconds, matches, tuple(partials), figures, rests, work
+    return JoinReport(task.partition, tuple(refs), delivered, *measured)
 
 
 def _written(
@@ -186,12 +216,14 @@ def _written(
             yield target.write(folder.spec, partials)
 
 
-def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -> Iterator[tuple[int, Match]]:
+def _matches(
+    shared: JoinShared, spec: JoinSpec, inputs: JoinInputs, task: JoinTask, users: Words
+) -> Iterator[tuple[int, Match]]:
     """With the number of the meeting of two buckets each is from. `users` may lose members between two matches: those
     are not looked for any more."""
     windows = JoinWindows(spec.shapes, spec.words)
     meeting = -1
-    for l, partners in _meetings(shared, spec, task):
+    for l, partners in _meetings(shared, spec, inputs, task):
         for r in partners:
             meeting += 1
             if meeting < task.start.meeting:
@@ -202,7 +234,7 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            for share in _shares(l, task, meeting):
+            for share in _shares(l, task, meeting, dealt=not (l.own or r.own)):
                 entries = l.index.entries(share.first, share.end)
                 for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
                     if not len(le):
@@ -224,15 +256,18 @@ def _most_pairs(words: int) -> int:
     return max(1, min(MOST_PAIRS, MOST_PAIR_WORDS // words))
 
 
-def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tuple[Side, Sequence[Side]]]:
+def _meetings(
+    shared: JoinShared, spec: JoinSpec, inputs: JoinInputs, task: JoinTask
+) -> Iterator[tuple[Side, Sequence[Side]]]:
     """Left buckets with right ones that they have not met. An old bucket is opened once and released before the next
     one, because all of them together may be larger than memory."""
-    inputs = shared.inputs[spec.name]
 
     def opened(side: SideSpec, buckets: Iterable[InputBucket], new: bool) -> Iterator[Side]:
         for given in buckets:
-            if given.new == new and (s := _open(shared, side, spec.words, given.bucket, task)) is not None:
-                yield s
+            if given.new == new and given.way in (ALL_WAYS, task.way):
+                one = _open(shared, side, spec.words, given, task)
+                if one is not None:
+                    yield one
 
     left = list(opened(spec.left, inputs.left, True))
     right = list(opened(spec.right, inputs.right, True))
@@ -247,7 +282,8 @@ def _meetings(shared: JoinShared, spec: JoinSpec, task: JoinTask) -> Iterator[tu
             yield l, right
 
 
-def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, task: JoinTask) -> Side | None:
+def _open(shared: JoinShared, side: SideSpec, words: int, given: InputBucket, task: JoinTask) -> Side | None:
+    bucket, own = given.bucket, given.way != ALL_WAYS
     d, within = shared.directory, (task.first_hash, task.end_hash)
     if side.child is None:
         ref = d.sources[bucket].view(side.leaves[0], side.group)
@@ -263,7 +299,7 @@ def _open(shared: JoinShared, side: SideSpec, words: int, bucket: int, task: Joi
         return None
     mine = index.order[index.offsets[first] : index.offsets[end]]
     items = Items(index.order, index.offsets, sets(mine))
-    return Side(bucket, index, index.entries(first, end), items, d.alive(side.group, version, words), *bounds)
+    return Side(bucket, index, index.entries(first, end), items, d.alive(side.group, version, words), *bounds, own)
 
 
 class _Share(NamedTuple):
@@ -277,17 +313,18 @@ class _Share(NamedTuple):
     partner: int = 0
 
 
-def _shares(side: Side, task: JoinTask, meeting: int) -> Iterator[_Share]:
+def _shares(side: Side, task: JoinTask, meeting: int, *, dealt: bool) -> Iterator[_Share]:
     """What is this task's of the left side: all of it, its part if several tasks work on the partition, or what is
     left of that from where it starts."""
+    way, ways = (task.way, task.ways) if dealt else (0, 1)
     offsets, entries = side.index.offsets, side.entries
     begin, stop = int(offsets[entries.first]), int(offsets[entries.end])
     start = task.start if meeting == task.start.meeting else BEGINNING
-    if task.ways == 1 and start.position <= begin and not start.partner:
+    if ways == 1 and start.position <= begin and not start.partner:
         yield _Share(begin, stop, entries.first, entries.end)
         return
     span = stop - begin
-    l_from, l_to = begin + span * task.way // task.ways, begin + span * (task.way + 1) // task.ways
+    l_from, l_to = begin + span * way // ways, begin + span * (way + 1) // ways
     l_from = max(l_from, start.position)
     pieces = [(l_from, l_from + 1, start.partner), (l_from + 1, l_to, 0)] if start.partner else [(l_from, l_to, 0)]
     for a, b, partner in pieces:

@@ -2,10 +2,14 @@
 
 An item is one carrier item and a closed list of partners, or, if both sides hold leaves that later keys need (`flat`),
 one combination: a list of length one.
+
+Where the key has the hash by which the join has found its items, they need not be hashed again, and mostly stand in
+their order: a match is walked by hash, and only what several pairs of buckets have brought must be sorted together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +17,8 @@ import numpy.typing as npt
 
 from optimizer.errors import InternalError
 from optimizer.model.plan import Leaf
+from runtime.buckets.file import BucketFile
+from runtime.buckets.held import held
 from runtime.buckets.indexes import Arrays, put_index
 from runtime.buckets.refs import JoinedRef
 from runtime.buckets.views import INDEX, JOINED_ARRAYS, RowRefs, put_exposed
@@ -20,16 +26,19 @@ from runtime.columns.querysets import Words, bitset, widen
 from runtime.execution.physical import JoinSpec, OutputSpec
 from runtime.kernels import csr
 from runtime.operators.inputs import Directory, split_by_bucket
-from runtime.operators.keys import key_hashes
+from runtime.operators.keys import KeyHashes, key_hashes
 from runtime.operators.matches import Lists, Match, Side, laid_out, pieces
 
 Ints = npt.NDArray[Any]
 
-ITEM = 48
+ITEM = 56
 """Bytes of an item without its query set."""
 
 MOST_BYTES = 1 << 30
 """Of items collected for one joined bucket: a join of joins that lays out its pairs (`flat`) could make any number."""
+
+
+_NONE = np.empty(0, np.uint64)
 
 
 class _Items(NamedTuple):
@@ -45,6 +54,15 @@ class _Items(NamedTuple):
     sets: Words
     partner_item: npt.NDArray[np.int32]
     """The partner of a list of length one; anything else where lists are closed."""
+    hashes: npt.NDArray[np.uint64]
+    """Of the key, if it is the one that the join has found them by; else none."""
+
+
+class Made(NamedTuple):
+    """A joined bucket as it was written, and what is in it."""
+
+    ref: JoinedRef
+    file: BucketFile
 
 
 class JoinedOutput:
@@ -104,9 +122,10 @@ class JoinedOutput:
                 np.full(n, carrier.bucket, np.int64), items, np.full(n, partner.bucket, np.int64),
                 lists.first.astype(np.int32), lists.end.astype(np.int32), match.lo[p], match.hi[p],
                 widen(sets, self.spec.words), partners,
+                match.left.index.hashes[match.l_entries[p]] if self.output.same_hash else _NONE,
             ))  # fmt: skip
 
-    def finish(self) -> JoinedRef | None:
+    def finish(self) -> Made | None:
         """None if there is nothing that a join above could match."""
         if not self._parts:
             return None
@@ -115,20 +134,26 @@ class JoinedOutput:
         rows = {leaf: self._exposed(made, leaf) for leaf in self.output.exposed}
         for leaf, refs in rows.items():
             put_exposed(arrays, leaf, refs)
-        hashes, usable = key_hashes([
-            (self.directory.rows(leaf, self.spec.group, *rows[leaf]).column(column), type)
-            for leaf, column, type in self.output.key
-        ])  # fmt: skip
+        hashes, usable = self._hashes(made, rows)
         items = np.arange(len(made.lo)) if usable is None else np.flatnonzero(usable)
         if not len(items):
             return None
         put_index(arrays, INDEX, csr.grouped(items, hashes, made.lo, made.hi), made.sets, spans=True)
         meta = {"node": self.spec.name, "epoch": self.epoch, "version": self.version, "carrier_left": self.carrier_left}
         file, size = self.directory.store.write(f"b{self.bucket}.bucket", meta, arrays)
-        return JoinedRef(
+        ref = JoinedRef(
             self.bucket, self.spec.name, self.output.key, self.spec.group, self.epoch, self.version, file,
             len(made.lo), size, int(made.lo.max()), int(made.hi.min()), self.output.exposed,
         )  # fmt: skip
+        return Made(ref, BucketFile(file, meta, held(arrays)))
+
+    def _hashes(self, made: _Items, rows: Mapping[Leaf, RowRefs]) -> KeyHashes:
+        if self.output.same_hash:
+            return KeyHashes(made.hashes, None)
+        return key_hashes([
+            (self.directory.rows(leaf, self.spec.group, *rows[leaf]).column(column), type)
+            for leaf, column, type in self.output.key
+        ])  # fmt: skip
 
     def _exposed(self, made: _Items, leaf: Leaf) -> RowRefs:
         """The source row of an exposed leaf behind every item."""

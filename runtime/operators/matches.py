@@ -31,7 +31,7 @@ _END = int(np.iinfo(np.int32).max)
 @dataclass(slots=True)
 class Side:
     """One input bucket, opened: its index, the task's part of it (`entries`), and its items, which lie in slices up to
-    `max_lo` and from `min_hi` on."""
+    `max_lo` and from `min_hi` on. `own`: the task has made it, and it is all the task's."""
 
     bucket: int
     index: Csr
@@ -40,6 +40,7 @@ class Side:
     alive: Words
     max_lo: int
     min_hi: int
+    own: bool = False
 
 
 @dataclass(slots=True)

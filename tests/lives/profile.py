@@ -21,6 +21,8 @@ class Profile:
     keys: tuple[int, int]
     rows_per_query: int
     rows: int = 18_000
+    one_key: float = 0.0
+    """Chance, per query, to join all its sources on the same columns, so that its joins run in one stage."""
     selective: float = 0.35
     """Chance, per source of a query, to have a condition of its own."""
     counted: float = 0.2
@@ -120,4 +122,20 @@ ALIGNED = replace(FOLDING, name="aligned", by_data=0.0)
 CROWDED = replace(
     FOLDING, name="crowded", streams=(2, 2), events=(50, 80), epochs=(3, 5), queries=(9, 14), alike=0.9, selective=0.45
 )
-PROFILES = {p.name: p for p in (TINY, MEDIUM, WIDE, DEEP, FOLDING, ALIGNED, CROWDED)}
+CHAINS = Profile(
+    name="chains",
+    streams=(2, 4),
+    events=(36, 60),
+    epochs=(4, 6),
+    queries=(3, 6),
+    ways=((2, 1), (3, 4), (4, 4), (5, 1)),
+    keys=(2, 5),
+    rows_per_query=2_500,
+    one_key=0.75,
+    selective=0.25,
+    forced=0.5,
+    scaled=0.5,
+    optimized=0.25,
+    restarted=0.15,
+)
+PROFILES = {p.name: p for p in (TINY, MEDIUM, WIDE, DEEP, FOLDING, ALIGNED, CROWDED, CHAINS)}

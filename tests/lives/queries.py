@@ -48,7 +48,10 @@ def make_query(
     ways = weighted(rng, profile.ways)
     for attempt in range(6):
         sources = joined_sources(rng, list(streams), ways)
-        edges = join_edges(rng, streams, sources, composite=0.2 + 0.15 * attempt)
+        if profile.one_key and chance(rng, profile.one_key):
+            edges = edges_on_one_key(rng, streams, sources)
+        else:
+            edges = join_edges(rng, streams, sources, composite=0.2 + 0.15 * attempt)
         size, advance = periodic_window(rng, world, rest / (1 + attempt))
         bound = rows_at_most(sources, edges, size, advance, events, times)
         if bound <= rows:
@@ -104,6 +107,17 @@ def join_edges(rng: Random, streams: Mapping[str, Stream], sources: Mapping[str,
         first, second = sorted(rng.sample(range(len(aliases)), 2))
         connect(aliases[second], aliases[first])
     return edges
+
+
+def edges_on_one_key(rng: Random, streams: Mapping[str, Stream], sources: Mapping[str, str]) -> list[Edge]:
+    """Every source is joined with some earlier one, always on the same column or columns."""
+    aliases = list(sources)
+    times = {streams[s].time for s in sources.values()}
+    common = [c for c in streams[sources[aliases[0]]].columns if all(c in streams[s].columns for s in sources.values())]
+    keys = [c for c in common if c not in times and c != "b"]
+    chosen = ["k"] if chance(rng, 0.6) else rng.sample(keys, min(len(keys), rng.randint(1, 2)))
+    pairs = [(aliases[i], aliases[rng.randrange(i)]) for i in range(1, len(aliases))]
+    return [(other, column, alias, column) for alias, other in pairs for column in chosen]
 
 
 def _joinable(left: Stream, right: Stream, flags: bool) -> list[tuple[str, str]]:

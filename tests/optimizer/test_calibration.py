@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from optimizer.cost.calibration import PROBES, Work, calibrate, correlation, fit, from_json, machine_key, to_json
+from optimizer.cost.calibration import (
+    PROBES,
+    Work,
+    calibrate,
+    correlation,
+    fit,
+    from_json,
+    machine_key,
+    to_json,
+    with_stage,
+)
 from optimizer.cost.model import Weights
 from optimizer.errors import InvalidRequest
 
@@ -46,7 +56,8 @@ def test_too_few_runs_are_refused():
 
 
 def test_the_cache_survives_json_and_another_format_is_measured_again():
-    found = calibrate(seconds)
+    found = with_stage(calibrate(seconds), 0.125)
+    assert found.weights.stage == 0.125
     assert from_json(json.loads(json.dumps(to_json(found)))) == found
     assert from_json({**to_json(found), "format": 99}) is None
     assert machine_key({"cpu": "a", "cores": 2}) == machine_key({"cores": 2, "cpu": "a"}) != machine_key({"cpu": "b"})

@@ -206,9 +206,25 @@ def test_the_json_shape_of_a_plan() -> None:
         "selections": {},
         "observed": None,
         "estimated": None,
+        "stage": 1,
+        "goes_on": False,
     }
+    assert (nodes["(C ⋈ (V ⋈ W))"]["stage"], nodes["V"]["stage"]) == (2, None)
     assert nodes["V"]["selections"] == {"q1": "lang = 'ENG'", "q2": "geo = 'US'"}
     assert nodes["V"]["observed"] == 10
+
+
+def test_a_join_that_goes_on_in_the_same_stage_says_so() -> None:
+    plan = deployed(q2(), q3())
+    lines = [line.strip("├└─│ ") for line in explain_plan(plan, PAPER).splitlines()]
+    assert [line.partition(" on ")[0] for line in lines if "goes on in the same stage" in line] == ["(C ⋈ W)"]
+    nodes = {n["text"]: n for n in json.loads(explain_plan(plan, PAPER, "json"))["nodes"]}
+    assert {text: (n["stage"], n["goes_on"]) for text, n in nodes.items() if n["kind"] == "join"} == {
+        "(V ⋈ W)": (1, False),
+        "(C ⋈ (V ⋈ W))": (2, False),
+        "(C ⋈ W)": (1, True),
+        "((C ⋈ W) ⋈ R)": (1, False),
+    }
 
 
 def test_the_json_shape_of_a_query_can_be_forced_again() -> None:

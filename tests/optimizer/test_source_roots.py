@@ -13,9 +13,10 @@ from optimizer.explain.describe import describe
 from optimizer.explain.explain import explain_plan, explain_query, what_sharing_saves
 from optimizer.model.changelog import QueryCreated, QueryDeleted, QueryMoved, apply, diff
 from optimizer.model.codec import changelog_from_json, changelog_to_json, plan_from_json, plan_to_json
-from optimizer.model.graphs import join_levels, plan_graph
+from optimizer.model.graphs import plan_graph
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import Leaf, Placement, Plan, SourceNode
+from optimizer.model.stages import stages_of
 from optimizer.model.trees import left_deep, order_of, tree_from_order
 from optimizer.search.eager import create_delete
 from optimizer.search.forced import force_groups, force_order
@@ -121,9 +122,9 @@ def test_it_asks_for_a_scan_and_for_nothing_else():
     assert (saved.scans_asked, saved.scans_run, saved.joins_asked, saved.indexes_asked) == (2, 1, 0, 0)
 
 
-def test_levels_of_a_plan_hold_only_joins(plan):
-    assert [[str(n) for n in level] for level in join_levels(plan)] == [["(V ⋈ W)"], ["(C ⋈ (V ⋈ W))"]]
-    assert join_levels(create_delete(Plan(), [videos()], ())) == join_levels(Plan()) == []
+def test_stages_of_a_plan_hold_only_joins(plan):
+    assert [[str(n) for n in joins] for joins in stages_of(plan).joins] == [["(V ⋈ W)"], ["(C ⋈ (V ⋈ W))"]]
+    assert stages_of(create_delete(Plan(), [videos()], ())).joins == stages_of(Plan()).joins == []
     graph = plan_graph([*plan.sources, *plan.nodes])
     assert nx.is_directed_acyclic_graph(graph) and nx.ancestors(graph, plan.by_uid["q1"].root) == {
         V,

@@ -32,7 +32,7 @@ def sabotaged(shared: tuple[Callable[[Any, Any], Any], Any], task: Any) -> Any:
     stage, inner = shared
     if isinstance(inner, JoinShared):
         joins = inner.joins.value
-        for id in {id_of(sink.uid) for name in inner.level for sink in joins[name].sinks}:
+        for id in {id_of(sink.uid) for name in inner.stage for sink in joins[name].sinks}:
             _harm(id.rpartition("/")[2])
     elif isinstance(task, SourceTask) and _reads_killing(inner, task):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -19,6 +19,7 @@ from runtime.connectors.position import Position
 from runtime.control import events
 from runtime.control.state import State
 from runtime.log.codec import decode, encode
+from runtime.operators.join import InputBucket
 from tests.runtime.events import logged_life
 from tests.runtime.expressions import conditions
 from tests.runtime.functions import any_call
@@ -95,6 +96,17 @@ def test_unknown_classes_and_fields_are_refused(spoil):
 @dataclass(frozen=True)
 class Stranger:
     x: int
+
+
+def test_a_number_that_a_row_has_got_since_has_its_default():
+    whole = [5, True, 2]
+    for known in (2, 3):
+        (read,) = decode({"$rows": "InputBucket", "of": [whole[:known]]})
+        assert read == InputBucket(*whole[:known])
+    for known in (whole[:1], [*whole, 0]):
+        with pytest.raises(InternalError) as e:
+            decode({"$rows": "InputBucket", "of": [known]})
+        assert e.value.reason == "LOG_CORRUPT"
 
 
 def test_only_registered_classes_can_be_written():

@@ -19,8 +19,11 @@ import pytest
 
 from optimizer.model.plan import Leaf
 from runtime.api import ForceOrder
+from runtime.buckets.store import BucketStore
+from runtime.execution.executor import LocalExecutor
 from runtime.kernels.expand import count_pairs
 from runtime.kernels.intersect import intersect
+from runtime.operators import joined_output
 from tests.runtime.kernel_support import everything
 from tests.runtime.rig import Rig, entries
 
@@ -35,7 +38,11 @@ def of_video(*numbers):
 
 @pytest.fixture
 def rig(tmp_path):
-    rig = Rig(tmp_path, partitions=1)
+    return figure(tmp_path)
+
+
+def figure(directory, executor=None):
+    rig = Rig(directory, executor, partitions=1)
     rig.stream("V", vID="BIGINT", n="INT")
     rig.stream("W", usrID="BIGINT", vID="BIGINT")
     rig.stream("C", usrID="BIGINT", n="INT")
@@ -156,6 +163,54 @@ def test_figure_4e_the_bucket_of_q3_keeps_row_ids_of_w_c_and_r(rig):
     assert [row[2:] for row in rig.rows("q3 and the videos")] == [
         (1, 1, 0, 0), (1, 1, 0, 1), (8, 4, 1, 2), (8, 4, 2, 2)
     ]  # fmt: skip
+
+
+def test_figures_4d_and_e_one_key_is_one_stage_and_nothing_is_hashed_again(tmp_path, monkeypatch):
+    """V ⋈ W is hashed by user before C can be joined; W ⋈ C goes on by user as it is, to R. Only V needs one more.
+
+    Per query: its stages, how many items were hashed again, and which joined buckets were read.
+    """
+    hashed, hash_again = [], joined_output.key_hashes
+    read, open_bucket = set(), BucketStore.open
+
+    def counting(columns):
+        hashed.append(len(columns[0][0]))
+        return hash_again(columns)
+
+    def opening(store, name):
+        read.add(name)
+        return open_bucket(store, name)
+
+    monkeypatch.setattr(joined_output, "key_hashes", counting)
+    monkeypatch.setattr(BucketStore, "open", opening)
+    alone = {}
+    for id in ("q1", "q2", "q3", "q3 and the videos"):
+        hashed.clear()
+        read.clear()
+        tasks = Recording()
+        rig = figure(tmp_path / id, tasks)
+        ask(rig, id)
+        joined = {ref.file: streams for streams in ("VW", "CW", "CRW") for ref in rig.joined(*streams)}
+        stages = [name.partition(": ")[2] for name in tasks.stages]
+        alone[id] = stages, list(hashed), [joined[name] for name in sorted(read & joined.keys())]
+        rig.engine.close()
+    assert alone == {
+        "q1": (["source", "join 1"], [], []),
+        "q2": (["source", "join 1", "join 2"], [4], ["VW"]),
+        "q3": (["source", "join 1"], [], []),
+        "q3 and the videos": (["source", "join 1", "join 2"], [3], ["CW", "CRW"]),
+    }
+
+
+class Recording(LocalExecutor):
+    """Knows which stages it ran."""
+
+    def __init__(self):
+        self.stages = []
+
+    def run(self, name, stage, shared, tasks):
+        self.stages.append(name)
+        return super().run(name, stage, shared, tasks)
 
 
 def rows_behind(rig, bucket):

@@ -45,7 +45,7 @@ class Dying(LocalExecutor):
 
 def ending(shared: JoinShared) -> set[str]:
     joins = shared.joins.value
-    return {id_of(sink.uid) for name in shared.level for sink in joins[name].sinks}
+    return {id_of(sink.uid) for name in shared.stage for sink in joins[name].sinks}
 
 
 def tuples(epoch: int) -> dict[str, list[tuple[int, int, int]]]:
