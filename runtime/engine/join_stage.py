@@ -119,4 +119,6 @@ class JoinStage:
         versions = {(v.group, v.version) for ref in sources.values() for v in ref.views}
         versions |= {(ref.group, ref.version) for ref in joined.values()}
         alive = {at: self.context.alive(*at) for at in versions}
-        return Directory(self.context.exchange.for_tasks(), dict(sources), dict(joined), alive)
+        exchange = self.context.exchange
+        known = exchange.sources(sources), exchange.joined(joined)
+        return Directory(exchange.for_tasks(), *known, alive)

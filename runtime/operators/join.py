@@ -17,9 +17,10 @@ where one was stopped starts at a given place; meetings of two buckets are numbe
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,19 @@ class JoinInputs:
 
     left: tuple[InputBucket, ...]
     right: tuple[InputBucket, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All that is open is named in every stage: as numbers, which are a few bytes each."""
+        return _inputs, (_numbers(self.left), _numbers(self.right))
+
+
+def _numbers(side: Iterable[InputBucket]) -> bytes:
+    return zlib.compress(np.array([2 * given.bucket + given.new for given in side], np.int64).tobytes(), 1)
+
+
+def _inputs(left: bytes, right: bytes) -> JoinInputs:
+    sides = (np.frombuffer(zlib.decompress(numbers), np.int64).tolist() for numbers in (left, right))
+    return JoinInputs(*(tuple(InputBucket(number >> 1, bool(number & 1)) for number in side) for side in sides))
 
 
 @dataclass(frozen=True)

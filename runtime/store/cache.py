@@ -210,14 +210,14 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="ajoin-fetch")
 
 
-def task_directory() -> Path:
-    """Where a process that runs tasks keeps its cache: with what Spark keeps on that machine, and deletes with the
-    executor; else in a folder of its own."""
+def task_directory(name: str = "ajoin-cache") -> Path:
+    """Where a process that runs tasks keeps its cache, or something else: with what Spark keeps on that machine, and
+    deletes with the executor; else in a folder of its own."""
     spark = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    return Path(spark) / "ajoin-cache" if spark and Path(spark).is_dir() else _temporary()
+    return Path(spark) / name if spark and Path(spark).is_dir() else _temporary(name)
 
 
-def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="ajoin-cache-")
+def _temporary(name: str) -> Path:
+    folder = tempfile.mkdtemp(prefix=f"{name}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
