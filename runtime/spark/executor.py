@@ -145,7 +145,7 @@ class SparkExecutor:
     def _job(self, name: str, cores: int, parcel: Parcel, dealt: Sequence[bytes]) -> list[Any]:
         """What came of each of these; a task's exception is raised."""
         runner = _Runner(parcel, name, self._memory, loaded(), keep=not self.here)
-        pieces = self.context.parallelize(dealt, len(dealt)) if self.here else self._places.of(dealt, cores)
+        pieces = self.context.parallelize(dealt, len(dealt)) if self.here else self._places.of(list(dealt), cores)
         outcomes = []
         for answer in pieces.mapPartitions(runner).collect():
             outcome, told = pickle.loads(answer)
