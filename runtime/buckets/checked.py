@@ -1,9 +1,9 @@
 """Arrays that are what their writer wrote: every byte is checked against its checksum before it is used.
 
-What lies behind a bucket's header is cut into *chunks* of `CHUNK` bytes, and the header has one checksum per chunk. A
-chunk is the unit of checking and, where the bytes are somewhere else, of bringing them here (`Bringing`). Both happen
-when a chunk is first looked at in a process and not on opening: a task that needs two columns of a wide bucket reads
-two columns, also from disk, so state may be larger than memory. After that an array costs nothing more.
+What lies behind a bucket's header is cut into *chunks* of equal size (`chunk_size`), and the header has one checksum
+per chunk. A chunk is the unit of checking and, where the bytes are somewhere else, of bringing them here (`Bringing`).
+Both happen when a chunk is first looked at in a process and not on opening: a task that needs two columns of a wide
+bucket reads two columns, also from disk, so state may be larger than memory. After that an array costs nothing more.
 
 Arrays always have their full length, and row numbers their meaning. A reader that will look only at some of an array
 says so (`part`, `at_rows`) and gets an array that is right there, and anything elsewhere. Where all bytes are at hand
@@ -26,6 +26,10 @@ import xxhash
 from optimizer.errors import InternalError
 
 CHUNK = 1 << 16
+"""Bytes of a chunk, at most. With larger ones a machine would fetch too much beside what it looks at."""
+LEAST_CHUNK = 1 << 12
+PER_ARRAY = 128
+"""Chunks of the largest array, if they are not too small then: of a range of rows, what its ends add is a chunk."""
 
 Span = tuple[int, int]
 """(place, length) in bytes, from the start of the file."""
@@ -74,6 +78,14 @@ class Placed(NamedTuple):
         return self.nbytes // self.shape[0]
 
 
+def chunk_size(largest: int, widest: int) -> int:
+    """For a file whose largest array has so many bytes, and its widest row: a power of two, and no row is larger."""
+    size = LEAST_CHUNK
+    while (size < CHUNK and size * PER_ARRAY < largest) or size < widest:
+        size *= 2
+    return size
+
+
 class Bringing(Protocol):
     """Where the bytes of a file come from when they are first looked at."""
 
@@ -92,12 +104,15 @@ class Bringing(Protocol):
 
 
 class Chunks:
-    """What lies behind the header, `base`, of a file whose bytes are `data`. `sums`: one checksum per chunk."""
+    """What lies behind the header, `base`, of a file whose bytes are `data`. `sums`: one checksum per `chunk` bytes."""
 
-    __slots__ = ("_base", "_bringing", "_checked", "_data", "_name", "_sums")
+    __slots__ = ("_base", "_bringing", "_checked", "_chunk", "_data", "_name", "_sums")
 
-    def __init__(self, name: str, data: memoryview, base: int, sums: Sequence[int], bringing: Bringing) -> None:
-        self._name, self._data, self._base, self._sums, self._bringing = name, data, base, sums, bringing
+    def __init__(
+        self, name: str, data: memoryview, base: int, chunk: int, sums: Sequence[int], bringing: Bringing
+    ) -> None:
+        self._name, self._data, self._base, self._chunk, self._sums = name, data, base, chunk, sums
+        self._bringing = bringing
         self._checked = bytearray(len(sums))
 
     @property
@@ -110,7 +125,8 @@ class Chunks:
 
     def within(self, first: int, end: int) -> range:
         """The chunks that these bytes lie in."""
-        return range((first - self._base) // CHUNK, (end - 1 - self._base) // CHUNK + 1) if end > first else range(0)
+        base, chunk = self._base, self._chunk
+        return range((first - base) // chunk, (end - 1 - base) // chunk + 1) if end > first else range(0)
 
     def has(self, first: int, end: int) -> bool:
         """Were these bytes looked at, all of them?"""
@@ -128,12 +144,12 @@ class Chunks:
         if not missing:
             return
         self._bringing.bring(self._spans(missing))
-        data, sums, base = self._data, self._sums, self._base
+        data, sums, base, chunk = self._data, self._sums, self._base, self._chunk
         for n in missing:
-            at = base + n * CHUNK
-            if xxhash.xxh3_64_intdigest(data[at : at + CHUNK]) != sums[n]:
-                span = (at, min(CHUNK, len(data) - at))
-                if not (self._bringing.again(span) and checksum(data[at : at + CHUNK]) == sums[n]):
+            at = base + n * chunk
+            if xxhash.xxh3_64_intdigest(data[at : at + chunk]) != sums[n]:
+                span = (at, min(chunk, len(data) - at))
+                if not (self._bringing.again(span) and checksum(data[at : at + chunk]) == sums[n]):
                     raise damaged(self._name, f"the checksum of bytes {at} to {sum(span)} does not match")
             checked[n] = 1
 
@@ -141,18 +157,19 @@ class Chunks:
         """Those in which rows of an array lie."""
         starts = rows.astype(np.int64) * place.row + (place.at - self._base)
         found = np.zeros(len(self._sums), bool)
-        found[starts // CHUNK] = True
-        found[(starts + place.row - 1) // CHUNK] = True  # a row may lie across two; none is larger than one
+        found[starts // self._chunk] = True
+        found[(starts + place.row - 1) // self._chunk] = True  # a row may lie across two; none is larger than one
         return [int(n) for n in np.flatnonzero(found)]
 
     def _spans(self, chunks: Sequence[int]) -> list[Span]:
         """Where they lie; neighbours as one."""
         spans: list[Span] = []
+        chunk = self._chunk
         first = before = chunks[0]
         for n in (*chunks[1:], -1):
             if n != before + 1:
-                at = self._base + first * CHUNK
-                spans.append((at, min((before + 1 - first) * CHUNK, len(self._data) - at)))
+                at = self._base + first * chunk
+                spans.append((at, min((before + 1 - first) * chunk, len(self._data) - at)))
                 first = n
             before = n
         return spans

@@ -22,6 +22,7 @@ from there.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import mmap
@@ -34,12 +35,12 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.errors import InternalError
-from runtime.buckets.checked import CHUNK, Bringing, Checked, Checksum, Chunks, Placed, Span, checksum, damaged
+from runtime.buckets.checked import Bringing, Checked, Checksum, Chunks, Placed, Span, checksum, chunk_size, damaged
 from runtime.buckets.held import Held
 from runtime.crashpoints import reach
 from runtime.files import write_atomically
 
-MAGIC = b"AJBUCK05"
+MAGIC = b"AJBUCK06"
 _PREFIX = 24
 _ALIGN = 64
 
@@ -114,8 +115,12 @@ def _lay_out(
         if array.size:
             pieces.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             at += array.nbytes
+    filled = [array for array in arrays.values() if array.size]
+    largest = max((array.nbytes for array in filled), default=0)
+    chunk = chunk_size(largest, max((array.nbytes // len(array) for array in filled), default=0))
+    sums = base64.b64encode(np.fromiter(_sums(pieces, chunk), "<u8").tobytes()).decode()
     described = {
-        "name": name, "platform": platform, "meta": meta, "arrays": directory, "bytes": at, "sums": list(_sums(pieces))
+        "name": name, "platform": platform, "meta": meta, "arrays": directory, "bytes": at, "chunk": chunk, "sums": sums
     }  # fmt: skip
     header = json.dumps(described, separators=(",", ":")).encode()
     length = len(header).to_bytes(8, "little")
@@ -126,9 +131,9 @@ def _lay_out(
     return out.tell()
 
 
-def _sums(pieces: Sequence[memoryview | bytes]) -> Iterator[int]:
+def _sums(pieces: Sequence[memoryview | bytes], chunk: int) -> Iterator[int]:
     """One per chunk of what the pieces are end to end."""
-    now, room = Checksum(), CHUNK
+    now, room = Checksum(), chunk
     for piece in pieces:
         left = memoryview(piece)
         while len(left):
@@ -137,8 +142,8 @@ def _sums(pieces: Sequence[memoryview | bytes]) -> Iterator[int]:
             left, room = left[taken:], room - taken
             if not room:
                 yield now.digest()
-                now, room = Checksum(), CHUNK
-    if room < CHUNK:
+                now, room = Checksum(), chunk
+    if room < chunk:
         yield now.digest()
 
 
@@ -222,8 +227,8 @@ def verify_bytes(name: str, platform: str, size: int | None, take: Callable[[int
     """The same for anything of which parts can be read."""
     header = read_header(name, platform, size, take)
     for n, digest in enumerate(header.sums):
-        at = header.base + n * CHUNK
-        piece = take(at, min(CHUNK, header.size - at))
+        at = header.base + n * header.chunk
+        piece = take(at, min(header.chunk, header.size - at))
         if checksum(piece) != digest:
             raise damaged(name, f"the checksum of bytes {at} to {at + len(piece)} does not match")
 
@@ -237,11 +242,12 @@ class Header(NamedTuple):
     places: Mapping[str, Placed]
     base: int
     size: int
+    chunk: int
     sums: Sequence[int]
 
     def file(self, data: memoryview, bringing: Bringing) -> BucketFile:
         """The bucket, whose bytes are in a buffer that lives as long; nothing but the header is copied."""
-        chunks = Chunks(self.name, data[: self.size], self.base, self.sums, bringing)
+        chunks = Chunks(self.name, data[: self.size], self.base, self.chunk, self.sums, bringing)
         return BucketFile(self.name, self.meta, Checked(chunks, self.places))
 
 
@@ -263,7 +269,8 @@ def read_header(name: str, platform: str, size: int | None, take: Callable[[int,
         for key, dtype, shape, offset in header["arrays"]:
             places[key] = Placed(np.dtype(dtype), tuple(shape), base + offset)
         meta, is_name, is_platform = header["meta"], header["name"], header["platform"]
-        end, sums = base + header["bytes"], header["sums"]
+        end, chunk = base + header["bytes"], header["chunk"]
+        sums = np.frombuffer(base64.b64decode(header["sums"]), "<u8").tolist()
     except (ValueError, TypeError, KeyError) as e:
         raise damaged(name, f"its header cannot be understood: {e}") from e
     if size is not None and end != size:
@@ -272,7 +279,7 @@ def read_header(name: str, platform: str, size: int | None, take: Callable[[int,
         raise damaged(name, f"it is the file {is_name} of another platform ({is_platform}, this one is {platform})")
     if is_name != name:
         raise damaged(name, f"it is another file of this platform, {is_name}")
-    return Header(name, meta, places, base, end, sums)
+    return Header(name, meta, places, base, end, chunk, sums)
 
 
 def unreadable(name: str, error: OSError) -> InternalError:

@@ -14,7 +14,7 @@ the commit record says which run's file counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,19 +58,35 @@ class BucketFiles(Protocol):
         """Trust no copy of this file that is open or cached; the file itself stays."""
         ...
 
+    def let_go(self, gone: Sequence[Gone]) -> None:
+        """Keep no copies of these files on this machine."""
+        ...
+
     def close(self) -> None:
         """The files stay; open ones may be used for as long as they are referenced."""
         ...
 
 
+class Gone(Protocol):
+    """Names of files that were dropped together. Numbers ascend."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def value(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunBuckets:
-    """What the tasks of one run open and write buckets with."""
+    """What the tasks of one run open and write buckets with. `gone`: what was dropped lately."""
 
     files: BucketFiles
     run: Run
+    gone: tuple[Gone, ...] = ()
 
     def open(self, name: str) -> BucketFile:
+        self.files.let_go(self.gone)
         return self.files.open(name)
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Written:

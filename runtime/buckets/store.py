@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +95,9 @@ class BucketStore:
     def drop(self, name: str) -> None:
         self._open.drop(name)
         (self.directory / name).unlink(missing_ok=True)
+
+    def let_go(self, gone: Sequence[object]) -> None:
+        """There are no copies; files that are open are closed by `_sweep`."""
 
     def close(self) -> None:
         """The files stay; open ones may be used for as long as they are referenced."""

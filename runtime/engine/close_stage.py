@@ -28,7 +28,6 @@ from runtime.engine.due import is_due, narrowed
 from runtime.engine.repair import DAMAGE
 from runtime.engine.stage_context import StageContext
 from runtime.execution.folding import FoldUsers, Slices
-from runtime.execution.shipped import ShippedOnce
 from runtime.operators.close import CloseReport, CloseShared, CloseTask, run_close
 from runtime.operators.closing import ClosingFold, Progress, SlotsAt
 
@@ -140,7 +139,7 @@ class CloseStage:
             self.epoch,
             self.context.physical.version,
             self.context.physical.shipped_folds,
-            ShippedOnce(tuple(folds)),
+            tuple(folds),
             exchange.segments(),
             {uid: -(-rows // (len(bounds) - 1)) for uid, rows in self.most.items()},
         )

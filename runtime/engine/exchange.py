@@ -13,8 +13,10 @@ from typing import TypeVar
 from optimizer.errors import FailedPrecondition
 from runtime.api import Traffic
 from runtime.buckets.file import Buckets
+from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.runs import BucketFiles
 from runtime.execution.executor import Executor
+from runtime.operators.references import Carried, Pieces
 from runtime.results.segment import SegmentTarget
 from runtime.store.interface import Files
 
@@ -25,10 +27,12 @@ R = TypeVar("R")
 
 class Exchange:
     """Owned by the engine; stages of two epochs may run side by side. `failed` is told of runs that did not end
-    well."""
+    well. `sources` and `joined` make what travels out of references."""
 
     def __init__(self, executor: Executor, files: Files, failed: Callable[[], None]) -> None:
         self._executor, self._files, self._failed = executor, files, failed
+        self.sources: Carried[SourceRef] = dict if executor.here else Pieces[SourceRef]().of
+        self.joined: Carried[JoinedRef] = dict if executor.here else Pieces[JoinedRef]().of
 
     @property
     def files(self) -> BucketFiles:

@@ -128,4 +128,6 @@ class JoinStage:
         goes_on = (join for join in self.joins if join.left.goes_on or join.right.goes_on)
         versions |= {(join.group, self.context.physical.version) for join in goes_on}  # of what tasks make
         alive = {at: self.context.alive(*at) for at in versions}
-        return Directory(self.context.exchange.for_tasks(), dict(sources), dict(joined), alive)
+        exchange = self.context.exchange
+        known = exchange.sources(sources), exchange.joined(joined)
+        return Directory(exchange.for_tasks(), *known, alive)

@@ -60,7 +60,7 @@ class CloseShared:
     epoch: int
     version: int
     users: ShippedOnce[tuple[FoldUsers, ...]]
-    folds: ShippedOnce[tuple[ClosingFold, ...]]
+    folds: tuple[ClosingFold, ...]
     segments: SegmentTarget
     most: Mapping[str, int]
     """Rows that queries (uid) may make in a task; the others: any number."""
@@ -93,7 +93,7 @@ def run_close(shared: CloseShared, task: CloseTask) -> CloseReport:
     overflows: dict[str, int] = {}
     carried: list[PartialRef] = []
     blocks: list[tuple[str, PartialRef]] = []
-    for fold in shared.folds.value:
+    for fold in shared.folds:
         users = shared.users.value[fold.number]
         at = task.first_hash, task.end_hash
         open = open_partials(shared.store, fold.refs, users.spec.components, *at, fold.blocks, fold.times)

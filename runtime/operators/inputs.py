@@ -1,6 +1,7 @@
 """How tasks find buckets: a directory of everything open, with the changelog sets that say which old bits still count.
 
-`Directory` travels with the stage: it maps bucket ids to references, and (group, plan version) to the bitset of slots
+`Directory` travels with the stage: it maps bucket ids to references (of which only new ones travel, see
+runtime.operators.references), and (group, plan version) to the bitset of slots
 that still mean the same query. A query set read out of a bucket must be ANDed with `alive` of the bucket's
 version; a slot that was given to another query since then is thereby empty in old buckets.
 

@@ -23,9 +23,10 @@ where one was stopped starts at a given place; meetings of two buckets are numbe
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,6 +78,19 @@ class JoinInputs:
         some of them, so that meetings are numbered alike."""
         more = [made.get((side.child or "", side.key), ()) if side.goes_on else () for side in (spec.left, spec.right)]
         return JoinInputs((*self.left, *more[0]), (*self.right, *more[1]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All that is open is named in every stage: as numbers, which are a few bytes each."""
+        return _inputs, (_numbers(self.left), _numbers(self.right))
+
+
+def _numbers(side: Sequence[InputBucket]) -> bytes:
+    return zlib.compress(np.array(side, np.int64).tobytes(), 1)
+
+
+def _inputs(left: bytes, right: bytes) -> JoinInputs:
+    sides = (np.frombuffer(zlib.decompress(numbers), np.int64).reshape(-1, 3).tolist() for numbers in (left, right))
+    return JoinInputs(*(tuple(InputBucket(id, bool(new), way) for id, new, way in side) for side in sides))
 
 
 @dataclass(frozen=True)

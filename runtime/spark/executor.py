@@ -1,10 +1,11 @@
 """Stages as Spark jobs: one task of the stage is one Spark task.
 
-What a stage shares and its tasks travel inside the job's closure, which Spark ships to each executor once; tasks
-exchange buckets by reference (files or objects that all of them see) and return small reports. So per stage Spark
-schedules, retries and places tasks, and moves next to nothing. A plain RDD job costs less than half of what a DataFrame
-job or a Structured Streaming micro-batch costs, and the engine's own log already holds offsets and plan versions; see
-docs/decisions for the numbers.
+What a stage shares and its tasks travel inside the job's closure, which Spark ships to each executor once; what
+executors have from earlier stages is not in it (runtime.execution.shipped). Tasks exchange buckets by reference (files
+or objects that all of them see) and return small reports. So per stage Spark schedules, retries and places tasks, and
+moves next to nothing. A plain RDD job costs less than half of what a DataFrame job or a Structured Streaming
+micro-batch costs, and the engine's own log already holds offsets and plan versions; see docs/decisions for the
+numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache as once
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,10 +28,12 @@ from typing import Any, NamedTuple, TypeVar
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
 from runtime.api import Traffic
 from runtime.execution.outage import as_outage
+from runtime.execution.shipped import DONE, LACKS, Kept, Lacks, Parcel, Shipping, unpacked
 from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
 from runtime.spark.gateway import gateway
 from runtime.spark.places import Places
+from runtime.store.cache import task_directory
 from runtime.store.traffic import Meter, Totals
 
 S = TypeVar("S")
@@ -63,6 +67,7 @@ class SparkExecutor:
         self.here = is_local(str(context.master))
         self._places = Places(context)
         self._traffic = Totals()
+        self.shipping = Shipping(keep=not self.here)
         cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
@@ -119,30 +124,37 @@ class SparkExecutor:
 
         Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens
         of milliseconds, and neighbours (the ways of a split partition) must not queue behind each other."""
-        payload = pickle.dumps((stage, shared))
         context = self.context
         watchdog = _Watchdog(context, name, self._stage_timeout)
         cores = self.cores
         slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
-        runner = _Runner(payload, name, self._memory, loaded())
         try:
             with watchdog:
-                if self.here:
-                    answers = context.parallelize(dealt, slices).mapPartitions(runner).collect()
-                else:
-                    answers = self._places.of(dealt, cores).mapPartitions(runner).collect()
+                outcomes = self.shipping.run((stage, shared), dealt, partial(self._job, name, cores))
+        except AJoinError:
+            raise
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED") from e
         results: list[Any] = [None] * len(tasks)
-        for i, answer in enumerate(answers):
-            outcome, told = pickle.loads(answer)
-            self._traffic.add(told)
-            if isinstance(outcome, AJoinError):
-                raise outcome
+        for i, outcome in enumerate(outcomes):
             results[i::slices] = outcome
         return results
+
+    def _job(self, name: str, cores: int, parcel: Parcel, dealt: Sequence[bytes]) -> list[Any]:
+        """What came of each of these; a task's exception is raised."""
+        runner = _Runner(parcel, name, self._memory, loaded(), keep=not self.here)
+        pieces = self.context.parallelize(dealt, len(dealt)) if self.here else self._places.of(list(dealt), cores)
+        outcomes = []
+        for answer in pieces.mapPartitions(runner).collect():
+            outcome, told = pickle.loads(answer)
+            self._traffic.add(told)
+            outcomes.append(outcome)
+        for outcome in outcomes:
+            if isinstance(outcome, AJoinError):
+                raise outcome
+        return outcomes
 
     def traffic(self) -> tuple[Traffic, ...]:
         return self._traffic.read()
@@ -191,8 +203,8 @@ class _Runner:
     """What a Spark task executes: a module-level class, so that it travels by name and not by value. `plugins`: those
     of the driver. A worker that does not have them yet loads them before it reads anything that may need them."""
 
-    def __init__(self, payload: bytes, name: str, memory: _Memory, plugins: tuple[str, ...]) -> None:
-        self.payload, self.name, self.memory, self.plugins = payload, name, memory, plugins
+    def __init__(self, parcel: Parcel, name: str, memory: _Memory, plugins: tuple[str, ...], keep: bool) -> None:
+        self.parcel, self.name, self.memory, self.plugins, self.keep = parcel, name, memory, plugins, keep
 
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         limit = self.memory.limit
@@ -200,8 +212,10 @@ class _Runner:
             meter = Meter()
             try:
                 load(self.plugins)
-                work = partial(_run_all, self.payload, piece)
-                outcome: Any = run_within(limit, f"a task of {self.name}", work)
+                work = partial(_run_all, self.parcel, piece, self.keep)
+                outcome: Any = run_within(limit, f"a task of {self.name}", work) if piece != DONE else None
+            except Lacks:
+                outcome = LACKS
             except (AJoinError, OSError) as e:  # travels as a value, or its class would be lost on the way
                 outcome = as_outage(e)
                 if outcome is None:
@@ -209,9 +223,14 @@ class _Runner:
             yield pickle.dumps((outcome, meter.read()))
 
 
-def _run_all(payload: bytes, tasks: bytes) -> list[Any]:
-    stage, shared = pickle.loads(payload)
+def _run_all(parcel: Parcel, tasks: bytes, keep: bool) -> list[Any]:
+    stage, shared = unpacked(parcel, _kept() if keep else None)
     return [stage(shared, task) for task in pickle.loads(tasks)]
+
+
+@once
+def _kept() -> Kept:
+    return Kept(task_directory("ajoin-pieces"))
 
 
 def is_local(master: str) -> bool:

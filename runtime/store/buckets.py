@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as once
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from optimizer.errors import InternalError
 from runtime.buckets.file import BucketFile, Header, Written, pack, read_header, verify_bytes
+from runtime.buckets.runs import Gone
 from runtime.crashpoints import reach
 from runtime.machine.cache import BoundedCache
 from runtime.machine.memory import usable
@@ -31,7 +32,9 @@ from runtime.store.objects import Objects, objects_at
 from runtime.store.traffic import task_cache
 
 FOLDER = "buckets"
-FIRST = 1 << 16
+FIRST = 1 << 13
+ROOM = 64
+"""More than what lies between the end of a header and the first array."""
 KEPT_OPEN = 4096
 
 
@@ -43,6 +46,7 @@ class ObjectBuckets:
         self.platform, self.cache = platform, cache
         self._uri, self._bound, self._keeps = uri, bound, keeps
         self._objects: Objects = objects_at(uri)
+        self._let_go = 0
         most = min(KEPT_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)  # a handle, and one of the mapping
         weight = min(usable(), cache.bound) // 8  # an open bucket keeps its room, also when its file has gone
         self._open: BoundedCache[str, BucketFile] = BoundedCache(most, lambda file: file.nbytes, weight)
@@ -65,11 +69,20 @@ class ObjectBuckets:
             except InternalError:
                 os.close(handle)  # a rotten copy: it is fetched once more
         start = self._read(name, 0, FIRST)
-        header = read_header(name, self.platform, None, self._from(name, start))
-        complete = len(start) >= header.size
-        begin = start[: header.size] if complete else self._from(name, start)(0, header.base)
+
+        def take(at: int, length: int) -> bytes:
+            nonlocal start
+            more = at + length - len(start)
+            if more > 0:
+                start += self._read(name, len(start), more + ROOM)
+            return start[at : at + length]
+
+        header = read_header(name, self.platform, None, take)
+        begin = start[: header.size]
         self.cache.brought(len(begin))
-        handle = self.cache.create(object, begin, header.size, len(header.sums), complete)
+        pieces = len(header.sums)
+        here = pieces if len(begin) == header.size else (len(begin) - header.base) // header.chunk
+        handle = self.cache.create(object, begin, header.size, pieces, here)
         return self._file(header, object, handle)
 
     def _from(self, name: str, start: bytes) -> Callable[[int, int], bytes]:
@@ -81,7 +94,7 @@ class ObjectBuckets:
         return take
 
     def _file(self, header: Header, object: str, handle: int) -> BucketFile:
-        cached = CachedObject(self._objects, object, self.cache, handle, header.base, header.size)
+        cached = CachedObject(self._objects, object, self.cache, handle, header.base, header.size, header.chunk)
         return header.file(cached.data, cached)
 
     def write(self, name: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Written:
@@ -92,7 +105,7 @@ class ObjectBuckets:
         reach("bucket.renamed")
         if self._keeps:
             header = read_header(name, self.platform, len(data), lambda at, length: data[at : at + length])
-            self.cache.whole(object, data, header.base)
+            self.cache.whole(object, data, len(header.sums))
         self._open.drop(name)
         return Written(name, len(data))
 
@@ -103,6 +116,14 @@ class ObjectBuckets:
     def forget(self, name: str) -> None:
         self._open.drop(name)
         self.cache.drop(f"{FOLDER}/{name}")
+
+    def let_go(self, gone: Sequence[Gone]) -> None:
+        """Each process looks at each number once. Whoever comes late removes nothing."""
+        for dropped in gone:
+            if dropped.number > self._let_go:
+                self._let_go = dropped.number
+                for name in dropped.value:
+                    self.forget(name)
 
     def close(self) -> None:
         self._open.clear()

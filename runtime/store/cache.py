@@ -1,6 +1,6 @@
 """Local copies of parts of objects: a directory of sparse files, bounded, shared by the processes of a machine.
 
-The file of an object has the object's full length, and behind it one byte per piece of `CHUNK` bytes: 1 if the piece is
+The file of an object has the object's full length, and behind it one byte per piece (a chunk of a bucket): 1 if it is
 there. Pieces that were not fetched are holes, which take no room. So the file is mapped like any other, offsets mean
 what they mean in the object, and the same bytes are fetched once per machine.
 
@@ -13,7 +13,7 @@ what they mean in the object, and the same bytes are fetched once per machine.
   newest stay here, and older ones are fetched again. (Keeping the most recently used ones would evict every bucket just
   before it is needed again.) A file that is mapped stays readable after it is gone from the directory.
 
-Neighbouring pieces are fetched with one request, distant ones at the same time.
+Pieces that are near each other are fetched with one request, distant ones at the same time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from runtime.buckets.checked import CHUNK, Span
+from runtime.buckets.checked import Span
 from runtime.buckets.runs import run_of
 from runtime.store.objects import Objects
 
 THREADS = 8
 MOST_AT_ONCE = 16 << 20
 """Bytes of one request."""
+NEAR = 2
+"""So many pieces between two others are fetched along, because a request costs more than they do."""
 LOOKED_AFTER = 16
 """A process looks whether the directory is over its bound after it has brought this part of the bound."""
 
@@ -64,10 +66,9 @@ class Cache:
         self._brought = 0
         self._lock = threading.Lock()
 
-    def whole(self, object: str, data: bytes | memoryview, base: int) -> None:
+    def whole(self, object: str, data: bytes | memoryview, pieces: int) -> None:
         """Keep an object that this process has just written."""
         at = self._path(object)
-        pieces = -(-(len(data) - base) // CHUNK)
         temporary = at.with_name(f".{uuid.uuid4().hex[:12]}.tmp")
         with open(temporary, "wb") as out:
             out.write(data)
@@ -82,14 +83,14 @@ class Cache:
         except FileNotFoundError:
             return None
 
-    def create(self, object: str, start: bytes, size: int, pieces: int, complete: bool) -> int:
-        """A file that begins like this; a handle of it."""
+    def create(self, object: str, start: bytes, size: int, pieces: int, here: int = 0) -> int:
+        """A file that begins like this, which includes the first pieces (`here`); a handle of it."""
         temporary = self.directory / f".{uuid.uuid4().hex[:12]}.tmp"
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.truncate(handle, size + pieces)
         os.pwrite(handle, start, 0)
-        if complete:
-            os.pwrite(handle, b"\1" * pieces, size)
+        if here:
+            os.pwrite(handle, b"\1" * here, size)
         os.replace(temporary, self._path(object))
         return handle
 
@@ -151,13 +152,16 @@ def _age(name: str) -> Age:
 
 
 class CachedObject:
-    """The bytes of an object in a cache file: what `Chunks` brings them from. `base`: where its first piece begins."""
+    """The bytes of an object in a cache file: what `Chunks` brings them from. `base`: where its first piece of
+    `piece` bytes begins."""
 
     whole = False
 
-    def __init__(self, objects: Objects, name: str, cache: Cache, handle: int, base: int, size: int) -> None:
+    def __init__(
+        self, objects: Objects, name: str, cache: Cache, handle: int, base: int, size: int, piece: int
+    ) -> None:
         self._objects, self._name, self._cache = objects, name, cache
-        self._handle, self._base, self._size = handle, base, size
+        self._handle, self._base, self._size, self._piece = handle, base, size, piece
         mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
         mapped.madvise(mmap.MADV_RANDOM)
         self._mapped = mapped
@@ -169,11 +173,11 @@ class CachedObject:
     def bring(self, spans: Sequence[Span]) -> None:
         missing: list[Span] = []
         for at, length in spans:
-            for piece in _cut(at, length, CHUNK):
+            for piece in _cut(at, length, self._piece):
                 if self._is_here(piece[0]):
                     self._cache.hit(piece[1])
-                elif missing and sum(missing[-1]) == piece[0] and missing[-1][1] < MOST_AT_ONCE:
-                    missing[-1] = (missing[-1][0], missing[-1][1] + piece[1])
+                elif missing and piece[0] - sum(missing[-1]) <= NEAR * self._piece and missing[-1][1] < MOST_AT_ONCE:
+                    missing[-1] = (missing[-1][0], sum(piece) - missing[-1][0])
                 else:
                     missing.append(piece)
         if len(missing) == 1:
@@ -190,14 +194,14 @@ class CachedObject:
         at, length = span
         data = self._objects.read(self._name, at, length)
         os.pwrite(self._handle, data, at)
-        first = (at - self._base) // CHUNK
-        pieces = -(-len(data) // CHUNK)
+        first = (at - self._base) // self._piece
+        pieces = -(-len(data) // self._piece)
         if len(data) == length:  # else it is too short, which its checksum will tell
             os.pwrite(self._handle, b"\1" * pieces, self._size + first)
         self._cache.brought(len(data))
 
     def _is_here(self, at: int) -> bool:
-        return self.data[self._size + (at - self._base) // CHUNK] == 1
+        return self.data[self._size + (at - self._base) // self._piece] == 1
 
 
 def _cut(at: int, length: int, most: int) -> list[Span]:
@@ -210,14 +214,14 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="ajoin-fetch")
 
 
-def task_directory() -> Path:
-    """Where a process that runs tasks keeps its cache: with what Spark keeps on that machine, and deletes with the
-    executor; else in a folder of its own."""
+def task_directory(name: str = "ajoin-cache") -> Path:
+    """Where a process that runs tasks keeps its cache, or something else: with what Spark keeps on that machine, and
+    deletes with the executor; else in a folder of its own."""
     spark = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    return Path(spark) / "ajoin-cache" if spark and Path(spark).is_dir() else _temporary()
+    return Path(spark) / name if spark and Path(spark).is_dir() else _temporary(name)
 
 
-def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="ajoin-cache-")
+def _temporary(name: str) -> Path:
+    folder = tempfile.mkdtemp(prefix=f"{name}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

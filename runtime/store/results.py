@@ -58,8 +58,8 @@ class ObjectResults(ResultLog):
         object, pieces = f"{FOLDER}/{segment.file}", -(-segment.bytes // CHUNK)
         handle = self._cache.open(object)
         if handle is None:
-            handle = self._cache.create(object, b"", segment.bytes, pieces, complete=False)
-        cached = CachedObject(self._objects, object, self._cache, handle, 0, segment.bytes)
+            handle = self._cache.create(object, b"", segment.bytes, pieces)
+        cached = CachedObject(self._objects, object, self._cache, handle, 0, segment.bytes, CHUNK)
         first, end = at // CHUNK * CHUNK, min(segment.bytes, -(-(at + length) // CHUNK) * CHUNK)
         cached.bring([(first, end - first)])
         return cached.data[at : at + length]

@@ -31,6 +31,7 @@ from runtime.buckets.store import BucketStore
 from runtime.connectors.base import Offset, Source
 from runtime.control.state import State
 from runtime.crashpoints import reach
+from runtime.execution.shipped import ShippedOnce
 from runtime.files import write_atomically
 from runtime.log.log import LogContents
 from runtime.results.log import ResultLog
@@ -50,6 +51,9 @@ logger = logging.getLogger("ajoin.store")
 
 THREADS = 8
 DELIVERED = "delivered"
+TOLD = 8
+"""So many stages' worth of dropped files are named to executors: one that had no task meanwhile keeps its copies until
+the bound of its cache."""
 
 
 class StoredState:
@@ -217,6 +221,9 @@ class StoreFiles:
         uri, bound = state.address
         bucket_path, result_path = state.objects.path(buckets.FOLDER), state.objects.path(results.FOLDER)
         self._path = result_path
+        self._dropped: list[str] = []
+        self._told: tuple[ShippedOnce[tuple[str, ...]], ...] = ()
+        self._lock = threading.Lock()
         if bucket_path is not None and result_path is not None:
             self.buckets = BucketStore(bucket_path, platform)
             self.results = PathResults(result_path, self._drop_segment)
@@ -225,7 +232,15 @@ class StoreFiles:
             self.results = ObjectResults(uri, state.cache, self._drop_segment)
 
     def for_tasks(self) -> RunBuckets:
-        return RunBuckets(self.buckets, self._state.next_run())
+        return RunBuckets(self.buckets, self._state.next_run(), self._gone())
+
+    def _gone(self) -> tuple[ShippedOnce[tuple[str, ...]], ...]:
+        """What was dropped lately: executors need not keep copies of it."""
+        with self._lock:
+            if self._dropped and self._path is None:
+                self._told = (*self._told[1 - TOLD :], ShippedOnce(tuple(self._dropped)))
+            self._dropped = []
+            return self._told
 
     def segments(self) -> SegmentTarget:
         run = self._state.next_run()
@@ -235,6 +250,8 @@ class StoreFiles:
 
     def drop(self, name: str) -> None:
         self.buckets.forget(name)
+        with self._lock:
+            self._dropped.append(name)
         self._state.discard(buckets.FOLDER, name)
 
     def _drop_segment(self, name: str) -> None:

@@ -10,6 +10,7 @@ from random import Random
 from typing import TypeVar
 
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.shipped import DONE, LACKS, Kept, Lacks, Memory, Parcel, Shipping, memory, unpacked
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -104,3 +105,54 @@ def damage(path: Path, rng: Random) -> str:
     temporary.write_bytes(data)
     os.replace(temporary, path)
     return how
+
+
+class Recycled(LocalExecutor):
+    """Tasks run on workers of two executors that get what stages share as Spark's do (runtime.execution.shipped). Now
+    and then a worker is replaced by a new one, and an executor with all it kept. Counts bytes that are shipped, stage
+    by stage."""
+
+    here = False
+
+    def __init__(self, folder: Path, seed: int, often: float = 0.3) -> None:
+        self._folder, self._rng, self._often = folder, Random(seed), often
+        self._shipping = Shipping(keep=True)
+        self._workers: dict[tuple[int, int], Memory] = {}
+        self._kept: dict[int, Kept] = {}
+        self._born = 0
+        self.jobs: list[tuple[str, int]] = []
+        """(name of the stage, bytes of a parcel)"""
+
+    def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
+        def job(parcel: Parcel, dealt: Sequence[bytes]) -> list[object]:
+            self.jobs.append((name, parcel.size))
+            return [self._outcome(number % 2, parcel, task) for number, task in enumerate(dealt)]
+
+        answers = self._shipping.run((stage, shared), [pickle.dumps(task) for task in tasks], job)
+        return [pickle.loads(answer) for answer in answers]
+
+    def renew(self) -> None:
+        """All workers and executors are new ones."""
+        self._workers.clear()
+        self._kept.clear()
+
+    def _outcome(self, executor: int, parcel: Parcel, task: bytes) -> object:
+        worker = self._rng.randrange(2)
+        if self._rng.random() < self._often:
+            self._workers.pop((executor, worker), None)
+        if self._rng.random() < self._often / 2:
+            self._kept.pop(executor, None)
+        if executor not in self._kept:
+            self._born += 1
+            self._kept[executor] = Kept(self._folder / str(self._born))
+        if task == DONE:
+            return None
+        try:
+            function, everything = unpacked(
+                pickle.loads(pickle.dumps(parcel)),
+                self._kept[executor],
+                self._workers.setdefault((executor, worker), memory()),
+            )
+        except Lacks:
+            return LACKS
+        return pickle.dumps(function(everything, pickle.loads(task)))

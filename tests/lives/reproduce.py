@@ -21,7 +21,7 @@ from runtime.kernels import hashing
 from runtime.spark.executor import SparkExecutor
 from tests.lives import PROFILES, describe, make_life, shrink
 from tests.lives.engine import Paced, Stored, differences
-from tests.lives.executors import Stubborn
+from tests.lives.executors import Recycled, Stubborn
 
 WEAK_MASK = np.uint64(0b111 << 61)
 
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--spark", action="store_true", help="on a real local Spark, not in this process")
     parser.add_argument("--stubborn", action="store_true", help="every task twice, in any order")
+    parser.add_argument("--recycled", action="store_true", help="workers and executors are replaced")
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--sharing", choices=["cost", "off", "astream"], default="cost")
     parser.add_argument("--store", choices=["path", "objects", "failing"], help="the state is in a store")
@@ -59,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _executor(asked: argparse.Namespace) -> Executor:
     if asked.spark:
         return SparkExecutor.start("local[2]", local_dir=Path(tempfile.mkdtemp(prefix="ajoin-spark-")))
+    if asked.recycled:
+        return Recycled(Path(tempfile.mkdtemp(prefix="ajoin-pieces-")), asked.seed)
     return Stubborn(asked.seed) if asked.stubborn else LocalExecutor()
 
 

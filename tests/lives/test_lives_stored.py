@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import pytest
 
 from tests.lives import make_life
 from tests.lives.engine import Stored, differences
-from tests.lives.executors import Stubborn
+from tests.lives.executors import Recycled, Stubborn
 from tests.lives.told import live
 
 WAYS = (
@@ -48,6 +49,16 @@ def test_engine_and_oracle_agree_whatever_happens_to_the_machine_for_longer(prof
 @pytest.mark.parametrize("seed", range(260_000, 260_004))
 def test_with_tasks_that_run_twice(seed):
     live("tiny", seed, Stubborn(seed), 2, flags="--stubborn", stored=WAYS[seed % 4])
+
+
+def test_workers_and_executors_are_replaced(tmp_path):
+    again = 0
+    for seed in range(260_010, 260_018):
+        executor = Recycled(tmp_path / str(seed), seed)
+        live("tiny", seed, executor, 3, flags="--recycled", stored=WAYS[seed % 4])
+        names = [name for name, _ in executor.jobs]
+        again += sum(a == b for a, b in itertools.pairwise(names))
+    assert again, "nobody had to ask again"
 
 
 @pytest.mark.parametrize("seed", range(260_004, 260_010))

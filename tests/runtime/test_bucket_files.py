@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pickle
@@ -238,9 +239,9 @@ def test_the_header_is_readable_without_this_program(tmp_path):
     raw = path.read_bytes()
     length = int.from_bytes(raw[8:16], "little")
     header = json.loads(raw[24 : 24 + length])
-    sums = [xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64))]
+    sums = base64.b64encode(xxhash.xxh3_64_intdigest(np.array([1, 2], np.int64)).to_bytes(8, "little")).decode()
     about = {"name": "b1.bucket", "platform": "p", "meta": {"stream": "V"}}
-    assert header == about | {"arrays": [["a", "<i8", [2], 0]], "bytes": 16, "sums": sums}
+    assert header == about | {"arrays": [["a", "<i8", [2], 0]], "bytes": 16, "chunk": 4096, "sums": sums}
     assert int.from_bytes(raw[16:24], "little") == xxhash.xxh3_64_intdigest(raw[8:16] + raw[24 : 24 + length])
 
 

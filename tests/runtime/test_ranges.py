@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.buckets.checked import CHUNK
+from runtime.buckets.checked import CHUNK, LEAST_CHUNK, PER_ARRAY, chunk_size
 from runtime.connectors.base import ConnectorSpec
 from runtime.execution.executor import LocalExecutor
 from runtime.store import buckets
@@ -95,13 +95,13 @@ def test_each_machine_fetches_its_part(tmp_path: Path, hosts: int, monkeypatch: 
 def test_a_chunk_is_fetched_once_and_only_if_it_is_looked_at(tmp_path: Path) -> None:
     store = Double()
     files = ObjectBuckets(store.open(), "p", Cache(tmp_path / "one", 0), 0)
-    many = CHUNK // 8 * 4
+    many = CHUNK // 8 * 4 * PER_ARRAY
     files.write("t/b1.1.bucket", {}, {"a": np.arange(many), "b": np.arange(many)})
     there = ObjectBuckets(store.uri, "p", Cache(tmp_path / "two", 0), 0)
     before = store.bytes_read
     file = there.open("t/b1.1.bucket")
     header = store.bytes_read - before
-    assert header <= 1 << 16
+    assert header <= 1 << 14
     assert file.arrays.part("a", 10, 20)[10:20].tolist() == list(range(10, 20))
     assert store.bytes_read - before - header == CHUNK
     at = np.array([5, many - 1])
@@ -112,3 +112,47 @@ def test_a_chunk_is_fetched_once_and_only_if_it_is_looked_at(tmp_path: Path) -> 
     seen = store.bytes_read
     assert again.open("t/b1.1.bucket").arrays["a"].tolist() == list(range(many))
     assert store.bytes_read == seen
+
+
+def test_chunks_are_as_large_as_arrays_need() -> None:
+    assert chunk_size(0, 0) == chunk_size(PER_ARRAY * LEAST_CHUNK, 8) == LEAST_CHUNK
+    assert chunk_size(PER_ARRAY * LEAST_CHUNK + 1, 8) == 2 * LEAST_CHUNK
+    assert chunk_size(1 << 40, 8) == CHUNK
+    assert chunk_size(0, 3 * CHUNK) == 4 * CHUNK, "no row is larger than a chunk"
+
+
+def test_buckets_need_not_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of small buckets, too, a machine fetches little more than its part."""
+    monkeypatch.setattr(f"{__name__}.TUPLES", 20_000)
+    monkeypatch.setattr(f"{__name__}.KEYS", 100_000)
+    fetched = {}
+    for hosts in (1, 4):
+        store = Double()
+        executor = Hosts(tmp_path / f"hosts-{hosts}", hosts, store, monkeypatch)
+        rig = Rig(tmp_path / str(hosts), executor, partitions=hosts, pipelined=False, store=store.open())
+        generated(rig, "V", "W")
+        rig.create("q", JOIN)
+        for _ in range(3):
+            rig.clock.now += 1000
+            rig.engine.run_epoch()
+        fetched[hosts] = executor.fetched
+        written = sum(len(d) for name, d in store.objects.items() if name.startswith("buckets/"))
+        assert fetched[hosts].sum() < 1.2 * written
+    assert fetched[4].max() * 4 < 1.35 * fetched[1].sum()
+
+
+def test_machines_let_go_of_what_was_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.TUPLES", 1000)
+    store = Double()
+    executor = Hosts(tmp_path / "hosts", 2, store, monkeypatch)
+    rig = Rig(tmp_path / "state", executor, partitions=2, pipelined=False, store=store.open())
+    generated(rig, "V", "W")
+    rig.create("q", "SELECT V.a, W.b FROM V JOIN W ON V.k = W.k WINDOW HOPPING (SIZE 2 SECONDS, ADVANCE BY 1 SECOND)")
+    for _ in range(12):
+        rig.clock.now += 1000
+        rig.engine.run_epoch()
+    state = rig.engine.state
+    assert state.epoch >= 12 and len(state.sources) <= 8
+    for host in (0, 1):
+        copies = {f.name for f in (tmp_path / "hosts" / str(host)).iterdir()}
+        assert copies and len(copies) <= len(state.sources) + 4, "of open buckets, and of those dropped last"

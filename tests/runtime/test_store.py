@@ -100,7 +100,7 @@ def test_the_oldest_runs_leave_the_cache_first(tmp_path):
     cache = Cache(tmp_path, 3 << 12)
     names = [f"buckets/0000000001-ab/b{n}.{n}.bucket" for n in (3, 11, 2, 10)]
     for name in names:
-        os.close(cache.create(name, b"x" * 4096, 4096, 0, complete=True))
+        os.close(cache.create(name, b"x" * 4096, 4096, 0))
         cache.brought(4096)
     assert sorted(cache.held()) == sorted(n.replace("/", "~") for n in names if ".2." not in n)
 

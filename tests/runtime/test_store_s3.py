@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optimizer.errors import FailedPrecondition, Unavailable
-from runtime.buckets.checked import CHUNK
+from runtime.buckets.checked import CHUNK, PER_ARRAY
 from runtime.store.arrow import ArrowObjects
 from runtime.store.buckets import ObjectBuckets
 from runtime.store.cache import Cache
@@ -57,7 +57,7 @@ def test_an_outage_is_waited_out(tmp_path, s3, uri):
 
 
 def test_parts_of_objects_are_fetched(tmp_path, uri):
-    many = CHUNK // 8 * 20
+    many = CHUNK // 8 * PER_ARRAY
     written = ObjectBuckets(uri, "p", Cache(tmp_path / "one", 0), 0).write("t/b.1.bucket", {}, {"a": np.arange(many)})
     assert ArrowObjects(uri).list() == {"buckets/t/b.1.bucket": written.bytes}
     cache = Cache(tmp_path / "two", 0)
