@@ -61,10 +61,10 @@ class Load:
 
 
 class Life:
-    def __init__(self, folder: Path, executor: Executor, store: str | None, load: Load) -> None:
+    def __init__(self, folder: Path, executor: Executor, store: str | None, load: Load, cache_bytes: int = 0) -> None:
         self.load, self.now = load, 0
         self.taken: list[float] = []
-        config = EngineConfig(partitions=load.partitions, store=store, pipelined=False)
+        config = EngineConfig(partitions=load.partitions, store=store, pipelined=False, cache_bytes=cache_bytes)
         self.engine = Engine.open(folder, executor, config, lambda: self.now)
         for seed, name in enumerate(("V", "W")):
             self.engine.create_stream(*load.stream(name, seed))

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from runtime import plugins
-from runtime.spark.executor import SparkExecutor
+from runtime.execution.executor import Executor
 from runtime.spark.pack import FOLDER
 from runtime.spark.standalone import Daemon, Standalone
-from tests.cluster.tasks import trapped, where
+from tests.cluster.processes import HERE, cluster, stopping_on_sigterm
+from tests.cluster.tasks import where
+from tests.cluster.traps import TRAP, Trapping
 from tests.runtime.rig import Rig
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -32,8 +33,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 SPAN, WINDOW, PATIENCE = 250, 1_000, 400.0
 PAIR = "SELECT A.x, B.y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 CHAIN = "SELECT A.x, B.y, C.z FROM A JOIN B ON A.k = B.k JOIN C ON B.y = C.y WINDOW TUMBLING (SIZE 1 SECOND)"
-HERE = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
-"""Tasks of the tests are not installed, tasks of the platform are."""
+QUERIES = ("pair", "chain")
 
 
 def tuples(epoch: int) -> Rows:
@@ -66,20 +66,8 @@ def expected(epochs: int) -> Rows:
     return {"pair": sorted(pair), "chain": sorted(chain)}
 
 
-class Trap(SparkExecutor):
-    """When set, a task that gets to a certain worker stays there until the worker is dead."""
-
-    worker: Daemon | None = None
-
-    def run(self, name: str, stage: Any, shared: Any, tasks: Sequence[Any]) -> Any:
-        if self.worker is None or "join" not in name:
-            return super().run(name, stage, shared, tasks)
-        home = self.worker.log.parent
-        return super().run(name, trapped, (str(home), stage, shared), tasks)
-
-
 class Story:
-    def __init__(self, cluster: Standalone, executor: Trap, rig: Rig) -> None:
+    def __init__(self, cluster: Standalone, executor: Trapping, rig: Rig) -> None:
         self.cluster, self.executor, self.rig = cluster, executor, rig
         self.epochs = 0
         self.report: dict[str, Any] = {"lived": [], "killed_in": None}
@@ -108,6 +96,9 @@ class Story:
         found = self.cluster.directory.glob("worker-*/local/**/ajoin-cache/*")
         return sorted({path.relative_to(self.cluster.directory).parts[0] for path in found})
 
+    def worker_of(self, path: str) -> str:
+        return Path(path).relative_to(self.cluster.directory).parts[0]
+
     def kill_during_epoch(self, worker: Daemon) -> None:
         sprung = worker.log.parent / "trapped"
 
@@ -116,12 +107,13 @@ class Story:
                 time.sleep(0.01)
             self.cluster.kill(worker)
 
-        self.executor.worker = worker
+        trap = self.executor.folder / TRAP
+        trap.write_text(str(worker.log.parent))
         striker = threading.Thread(target=strike, daemon=True)
         striker.start()
         self.report["killed_in"] = self.epochs
         self.epoch()
-        self.executor.worker = None
+        trap.unlink()
         striker.join(PATIENCE)
         assert worker.process.poll() is not None, "no task got to the worker that was to die"
 
@@ -131,6 +123,9 @@ class Story:
         second = self.cluster.add_worker()
         self.until_tasks_run_on(first, second)
         self.epoch(2)
+        status = self.rig.engine.status().executors
+        self.report["executors"] = [(e.executor, e.cores, e.partitions, e.hit_bytes, e.held_bytes) for e in status]
+        self.report["caches"] = sorted(self.worker_of(e.cache) for e in status)
         self.report["homes"] = [self.executor.run("where", where, None, range(2)) for _ in range(5)]
         self.report["cache"] = self.cached()
         self.kill_during_epoch(first)
@@ -141,6 +136,7 @@ class Story:
         self.cluster.decommission(second)
         self.epoch(2)
         self.until_tasks_run_on(third)
+        self.report["left"] = [e.host for e in self.rig.engine.status().executors]
         self.epoch(2)
         self.rig.reopen(kill=False)  # a new engine on the same store
         self.epoch(2)
@@ -152,7 +148,7 @@ def store_in(folder: Path) -> str:
     return f"opaque://{folder.resolve()}/store"
 
 
-def begun(directory: Path, executor: SparkExecutor, store: str) -> Rig:
+def begun(directory: Path, executor: Executor, store: str) -> Rig:
     """A platform with the streams and queries of the story."""
     rig = Rig(directory, executor, store=store, partitions=4)
     rig.stream("A", k="BIGINT", x="BIGINT")
@@ -164,22 +160,17 @@ def begun(directory: Path, executor: SparkExecutor, store: str) -> Rig:
 
 
 def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
-    options = {"spark.executor.memory": "512m"} | options
-    with Standalone(folder, workers=1) as cluster:
-        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
-        try:
-            rig = begun(folder / "state", executor, store_in(folder))
-            story = Story(cluster, executor, rig)
-            tell(story)
-            report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in ("pair", "chain")}}
-            rig.engine.close()
-            return report
-        finally:
-            executor.stop()
+    with cluster(folder, options) as (made, executor):
+        rig = begun(folder / "state", executor, store_in(folder))
+        story = Story(made, executor, rig)
+        tell(story)
+        report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in QUERIES}}
+        rig.engine.close()
+        return report
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop the cluster
+    stopping_on_sigterm()
     folder, *archive = sys.argv[1:]
     if archive:
         os.environ["PYSPARK_PYTHON"] = sys._base_executable  # which knows nothing of this virtual environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,15 @@ def trapped(shared: tuple[str, Any, Any], task: Any) -> Any:
     if Path.cwd().is_relative_to(home):
         (Path(home) / "trapped").touch()
         threading.Event().wait()
+    return stage(inner, task)
+
+
+def gated(shared: tuple[str, Any, Any], task: Any) -> Any:
+    """As long as there is this file: say so and wait. Then work."""
+    gate, stage, inner = shared
+    Path(gate).with_name("gate-reached").touch()
+    while Path(gate).exists():
+        time.sleep(0.05)
     return stage(inner, task)
 
 
