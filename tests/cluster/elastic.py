@@ -15,7 +15,7 @@ from typing import Any
 from runtime.spark.executor import DYNAMIC, IDLE
 from tests.cluster.processes import HERE, cluster, stopping_on_sigterm
 from tests.cluster.story import QUERIES, begun, store_in, tuples
-from tests.cluster.traps import GATE, Trapping
+from tests.cluster.traps import GATE, Trapping, at_gate
 from tests.faults.processes import until
 from tests.runtime.rig import Rig
 
@@ -31,7 +31,7 @@ OPTIONS = {
 
 class Life:
     def __init__(self, folder: Path, executor: Trapping, rig: Rig) -> None:
-        self._gate, self._executor, self._rig = folder / GATE, executor, rig
+        self._folder, self._executor, self._rig = folder, executor, rig
         self.epochs = 0
 
     def epochs_until(self, enough: int) -> None:
@@ -41,27 +41,27 @@ class Life:
 
     def seen(self) -> dict[str, Any]:
         there = self._rig.engine.status().executors
-        return {
-            "executors": [e.executor for e in there],
-            "partitions": [e.partitions for e in there],
-            "cores": self._executor.cores,
-        }
+        return {"executors": [e.executor for e in there], "cores": self._executor.cores}
 
     def under_load(self) -> dict[str, Any]:
-        """An epoch that ends when there are as many executors as there may be."""
-        self._gate.touch()
-        threading.Thread(target=self._open_gate, daemon=True).start()
+        """An epoch that ends when a task of it waits on each of as many executors as may be; what was then seen."""
+        (self._folder / GATE).touch()
+        seen: list[dict[str, Any]] = []
+        looking = threading.Thread(target=self._look, args=(seen,), daemon=True)
+        looking.start()
         self.epochs_until(self.epochs + 1)
-        at = self.epochs
-        while self.epochs < at + 20 and not all(e.partitions for e in self._rig.engine.status().executors):
-            self.epochs_until(self.epochs + 1)
-        return self.seen()
+        looking.join()
+        return seen[0]
 
-    def _open_gate(self) -> None:
+    def _look(self, seen: list[dict[str, Any]]) -> None:
         try:
-            self.until_there(MOST)
+            until(lambda: len(self._at_gate()) == MOST, f"there are never {MOST} executors at work")
+            seen.append(self.seen())
         finally:
-            self._gate.unlink()
+            (self._folder / GATE).unlink()
+
+    def _at_gate(self) -> set[str]:
+        return at_gate(self._folder) & {e.executor for e in self._executor.executors(PARTITIONS)}
 
     def until_there(self, count: int) -> None:
         until(lambda: len(self._executor.executors(PARTITIONS)) == count, f"there are never {count} executors")
@@ -75,7 +75,6 @@ def main() -> None:
         rig = begun(folder / "state", executor, store_in(folder))
         life = Life(folder, executor, rig)
         life.epochs_until(1)
-        report["begun"] = life.seen()
         report["loaded"] = life.under_load()
         life.until_there(1)
         report["idle"] = life.seen()

@@ -12,7 +12,7 @@ from runtime.spark.standalone import Daemon, Standalone
 from tests.ajoin.followed import until
 from tests.ajoin.standing import Served, Standing, beside
 from tests.cluster.processes import HERE, SMALL
-from tests.cluster.traps import GATE, REACHED, TRAP
+from tests.cluster.traps import GATE, TRAP, at_gate
 from tests.tools.minio import MinIO
 
 PARTITIONS = 6
@@ -62,7 +62,7 @@ class Cluster:
         (self._folder / GATE).touch()
 
     def until_gated(self) -> None:
-        until((self._folder / REACHED).exists, "no task gets to the gate")
+        until(lambda: at_gate(self._folder), "no task gets to the gate")
 
     def open_gate(self) -> None:
         (self._folder / GATE).unlink()

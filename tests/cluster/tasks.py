@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runtime.spark.executors import own_id
+
 
 def where(shared: None, task: int) -> str:
     """An executor works in a directory of its worker."""
@@ -25,9 +27,9 @@ def trapped(shared: tuple[str, Any, Any], task: Any) -> Any:
 
 
 def gated(shared: tuple[str, Any, Any], task: Any) -> Any:
-    """As long as there is this file: say so and wait. Then work."""
+    """As long as there is this file: say on which executor, and wait. Then work."""
     gate, stage, inner = shared
-    Path(gate).with_name("gate-reached").touch()
+    Path(f"{gate}-reached-{own_id()}").touch()
     while Path(gate).exists():
         time.sleep(0.05)
     return stage(inner, task)

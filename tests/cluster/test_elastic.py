@@ -30,10 +30,8 @@ def test_rows_are_exact_while_executors_come_and_go(told: dict[str, Any], query:
 @pytest.mark.spark
 def test_load_brings_executors_and_idleness_takes_them_back(told: dict[str, Any]) -> None:
     """Also those that remember where partitions were; their caches go with them."""
-    assert len(told["begun"]["executors"]) == 1
     for loaded in (told["loaded"], told["loaded again"]):
         assert len(loaded["executors"]) == loaded["cores"] == MOST
-        assert all(loaded["partitions"]), "each has partitions"
     assert len(told["idle"]["executors"]) == told["caches"] == 1
     assert told["idle"]["cores"] == 2, "Spark never says less"
     first, second = (set(told[when]["executors"]) for when in ("loaded", "loaded again"))

@@ -5,7 +5,7 @@ Two files in a folder say what is wanted, to whoever owns the folder, also from 
 
     trap    holds the directory of a worker: join tasks that get there stay, until the worker is dead, and leave the
             file `trapped` there
-    gate    join tasks wait wherever they are, as long as it is there, and leave the file `gate-reached`
+    gate    join tasks wait wherever they are, as long as it is there, and leave a file that names their executor
 
 They are looked at when a stage begins. Everything else is the product's own.
 """
@@ -20,7 +20,12 @@ from typing import Any
 from runtime.spark import executor
 from tests.cluster.tasks import gated, trapped
 
-TRAP, GATE, REACHED = "trap", "gate", "gate-reached"
+TRAP, GATE = "trap", "gate"
+
+
+def at_gate(folder: Path) -> set[str]:
+    """Executors of which a task has come to the gate, since it was first closed."""
+    return {path.name.rpartition("-")[2] for path in folder.glob(f"{GATE}-reached-*")}
 
 
 class Trapping(executor.SparkExecutor):
