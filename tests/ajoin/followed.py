@@ -90,7 +90,7 @@ class Story:
     def end(self) -> None:
         """All tuples were read once, and every subscriber has what a batch join has."""
         while self._fed < self._count:
-            self.feed()
+            self.feed(min(self._count // 3, self._count - self._fed))
         self.check()
 
     def step(self) -> None:
