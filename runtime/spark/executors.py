@@ -84,9 +84,8 @@ class Executors:
             found = [Present(e.id(), e.hostPort().rpartition(":")[0], e.totalCores()) for e in each]
         except Py4JError:
             return []
-        if len(found) > 1 or (found and found[0].id != DRIVER):
-            found = [p for p in found if p.id != DRIVER]  # on a cluster the driver runs no tasks
-        return sorted(found, key=lambda p: (len(p.id), p.id))
+        working = [p for p in found if p.cores]  # on a cluster the driver is among them, with none
+        return sorted(working, key=lambda p: (len(p.id), p.id))
 
 
 @once
