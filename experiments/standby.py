@@ -32,7 +32,18 @@ from tests.ajoin.standing import Served, Standing, beside
 
 SQL = "SELECT V.vID, W.usrID FROM V JOIN W ON V.vID = W.vID WINDOW TUMBLING (SIZE 1 SECOND)"
 WAIT = 600.0
-FLAGS = ("--master", "local[2]", "--epoch-interval", "0.5", "--batch-interval", "1", "--set", "log_format=json")
+FLAGS = (
+    "--set",
+    "executor=spark",
+    "--master",
+    "local[2]",
+    "--epoch-interval",
+    "0.5",
+    "--batch-interval",
+    "1",
+    "--set",
+    "log_format=json",
+)
 
 
 @contextmanager
@@ -69,9 +80,9 @@ def said_at(served: Served, words: str) -> float:
 
 def with_standby(store: str | None, heartbeat: float, rng: Random) -> dict[str, float]:
     with running(store, heartbeat) as (standing, flags):
-        primary = standing.serve("--demo-streams", *flags, executor="spark")
+        primary = standing.serve("--demo-streams", *flags)
         primary.until_said("listening")
-        standby = standing.serve("--standby", *flags, executor="spark")
+        standby = standing.serve("--standby", *flags)
         standby.until_said("standby")
         with Client([primary.address, standby.address], timeout=WAIT) as client:
             busy(client)
@@ -87,14 +98,14 @@ def with_standby(store: str | None, heartbeat: float, rng: Random) -> dict[str, 
 
 def with_restart(store: str | None, heartbeat: float) -> dict[str, float]:
     with running(store, heartbeat) as (standing, flags):
-        primary = standing.serve("--demo-streams", *flags, executor="spark")
+        primary = standing.serve("--demo-streams", *flags)
         primary.until_said("listening")
         with Client(primary.address, timeout=WAIT) as client:
             busy(client)
             last = client.status().epoch
         primary.kill()
         killed = time.monotonic()
-        again = standing.serve(*flags, executor="spark")
+        again = standing.serve(*flags)
         again.until_said("listening")
         with Client(again.address, timeout=WAIT) as client:
             until(client, last + 1)

@@ -308,13 +308,10 @@ class DeadLetterInfo:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What the tasks of an executor asked of the store: `fetched_bytes` in so many `requests`; `hit_bytes`: looked at
-    and there already, once per process. `held_bytes`: in its cache, when it last ran a task. `executor`: its host, and
-    the directory of its cache there."""
+class Traffic(NamedTuple):
+    """What tasks asked of the store through the cache in this directory, as in ExecutorStatus."""
 
-    executor: str
+    cache: str
     requests: int
     fetched_bytes: int
     hit_bytes: int
@@ -322,11 +319,29 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorStatus:
+    """An executor that is there. `executor`: its id in Spark. `partitions`: those it worked on when joins or folds of
+    them last ran. What its tasks asked of the store: `fetched_bytes` in so many `requests`; `hit_bytes`: looked at and
+    there already, once per process. `held_bytes`: in its cache, when it last ran a task; `cache`: the directory of it
+    (empty: it has looked at nothing in a store that is fetched)."""
+
+    executor: str
+    host: str
+    cores: int
+    partitions: tuple[int, ...]
+    requests: int
+    fetched_bytes: int
+    hit_bytes: int
+    held_bytes: int
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlatformStatus:
     """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
     `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. Only
-    with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine, `executors` that
-    fetched something of it.
+    with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine. `executors` of Spark; of a local
+    master only with a store.
     `sinks`: how many there are; `sinks_behind`: those that fail or lack more than the newest epoch."""
 
     state: str
@@ -353,4 +368,4 @@ class PlatformStatus:
     overflows: int = 0
     sinks: int = 0
     sinks_behind: tuple[SinkStatus, ...] = ()
-    executors: tuple[Traffic, ...] = ()
+    executors: tuple[ExecutorStatus, ...] = ()

@@ -29,6 +29,7 @@ NEEDS_S3 = "s3"
 TOGETHER = (
     "tests/cluster/test_cluster",
     "tests/cluster/test_hosts",
+    "tests/cluster/test_elastic",
     "tests/experiments/test_driver",
     "tests/faults/test_crash_points",
     "tests/runtime/test_store_crashes",

@@ -18,6 +18,9 @@ from ajoin.config import load, parse_assignments
 
 def cluster_demo(
     workers: Annotated[int, typer.Option("--workers", help="Worker processes.", min=1)] = 2,
+    store: Annotated[
+        str | None, typer.Option("--store", help="For its state; else a folder of this machine.", metavar="URI")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. partitions=4.", metavar="KEY=VALUE")
     ] = None,
@@ -30,6 +33,7 @@ def cluster_demo(
         "spark_conf": "spark.executor.memory=512m",
         "log_level": "error",
         "verbose": verbose,
+        "store": store,
     }
     asked = load(defaults | parse_assignments(set_ or []), config).settings
     from runtime.spark.standalone import Standalone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.metadata import version as package_version
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.markup import escape
 
 from ajoin.cli.shell import JsonFlag, ServerOption, client, console, print_json
 from ajoin.cli.table import event_time
-from runtime.api import PlatformStatus, SinkStatus, Traffic
+from runtime.api import ExecutorStatus, PlatformStatus, SinkStatus
 
 
 class PlanFormat(StrEnum):
@@ -79,6 +80,7 @@ def _show(now: PlatformStatus) -> None:
         "rows": f"{now.rows:,}",
         "buckets": f"{now.buckets:,} ({size(now.bucket_bytes)})",
         **_store(now),
+        **_executors(now),
         **_sinks(now),
         "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
@@ -91,17 +93,39 @@ def _show(now: PlatformStatus) -> None:
 def _store(now: PlatformStatus) -> dict[str, str]:
     if not now.store_bytes:
         return {}
-    text = [f"{size(now.store_bytes)}, of which {size(now.cache_bytes)} are also on this machine"]
-    text += [f"{told.executor}: {_traffic(told)}" for told in now.executors]
-    return {"store": "\n              ".join(text)}
+    return {"store": f"{size(now.store_bytes)}, of which {size(now.cache_bytes)} are also on this machine"}
 
 
-def _traffic(told: Traffic) -> str:
-    looked = told.fetched_bytes + told.hit_bytes
-    hits = f", {told.hit_bytes / looked:.0%} found there" if looked else ""
-    return (
-        f"{size(told.held_bytes)} in its cache{hits}, {size(told.fetched_bytes)} fetched in {told.requests:,} requests"
-    )
+def _executors(now: PlatformStatus) -> dict[str, str]:
+    if not now.executors:
+        return {}
+    text = [
+        f"{len(now.executors):,} with {sum(e.cores for e in now.executors):,} cores",
+        *map(_executor, now.executors),
+    ]
+    return {"executors": "\n              ".join(text)}
+
+
+def _executor(one: ExecutorStatus) -> str:
+    parts = [f"{one.executor} on {one.host}: {one.cores} {'core' if one.cores == 1 else 'cores'}"]
+    parts.append(f"partitions {spans(one.partitions)}" if one.partitions else "no partitions")
+    if one.cache:
+        looked = one.fetched_bytes + one.hit_bytes
+        hits = f" ({one.hit_bytes / looked:.0%} found there)" if looked else ""
+        parts.append(f"{size(one.held_bytes)} in its cache{hits}")
+        parts.append(f"{size(one.fetched_bytes)} fetched in {one.requests:,} requests")
+    return ", ".join(parts)
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers in order for people: 0-2, 5."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
 def _sinks(now: PlatformStatus) -> dict[str, str]:

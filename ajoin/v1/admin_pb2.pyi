@@ -205,9 +205,7 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorStatus]:
-        """What tasks asked of the store, one entry for each executor that has run some, sorted by name. Empty: there is no
-        store, or it is read in place.
-        """
+        """Spark's executors that are there now. Empty: there is no Spark, or only a local one without a store."""
 
     def __init__(
         self,
@@ -251,7 +249,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class ExecutorStatus(_message.Message):
-    """What the tasks of one executor asked of the store since the platform was started."""
+    """One executor of Spark, and what its tasks asked of the store since it is there."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -260,8 +258,12 @@ class ExecutorStatus(_message.Message):
     FETCHED_BYTES_FIELD_NUMBER: _builtins.int
     HIT_BYTES_FIELD_NUMBER: _builtins.int
     HELD_BYTES_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
     executor: _builtins.str
-    """Its host, and the directory of its cache there."""
+    """Its id in Spark."""
     requests: _builtins.int
     """Requests with which something was fetched."""
     fetched_bytes: _builtins.int
@@ -270,6 +272,16 @@ class ExecutorStatus(_message.Message):
     """Bytes that were looked at and already there, counted once for each process."""
     held_bytes: _builtins.int
     """Bytes that its cache takes, when it last ran a task."""
+    host: _builtins.str
+    """Where it runs."""
+    cores: _builtins.int
+    """Tasks that it can run at the same time."""
+    cache: _builtins.str
+    """The directory of its cache. Empty: it has looked at nothing in a store that is fetched."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partitions it worked on when joins or folds of them last ran."""
+
     def __init__(
         self,
         *,
@@ -278,10 +290,14 @@ class ExecutorStatus(_message.Message):
         fetched_bytes: _builtins.int = ...,
         hit_bytes: _builtins.int = ...,
         held_bytes: _builtins.int = ...,
+        host: _builtins.str = ...,
+        cores: _builtins.int = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        cache: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["executor", b"executor", "fetched_bytes", b"fetched_bytes", "held_bytes", b"held_bytes", "hit_bytes", b"hit_bytes", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "cores", b"cores", "executor", b"executor", "fetched_bytes", b"fetched_bytes", "held_bytes", b"held_bytes", "hit_bytes", b"hit_bytes", "host", b"host", "partitions", b"partitions", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

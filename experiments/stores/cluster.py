@@ -2,7 +2,7 @@
 
 Every executor has one core and a directory of its own, so a cache of its own; the store is a folder that cannot be
 mapped. Workers are added to one cluster, and each size begins a new life. Tasks tell what they asked of the store
-(runtime/store/traffic.py).
+(runtime/spark/executors.py).
 
 C2  Bytes that an executor fetches per epoch, and all together over the bytes written. A bucket is large enough (a few
     hundred thousand tuples) that the chunks at the ends of a range do not count for much.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from experiments.stores.life import Life, Line, Load, plain
 from runtime import plugins
-from runtime.api import Traffic
+from runtime.api import ExecutorStatus
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Standalone
 from tests.cluster.tasks import where
@@ -55,9 +55,9 @@ def executors(folder: Path, quick: bool) -> list[Line]:
             _until(executor, size)
             life = Life(folder / f"near-{size}", executor, f"opaque://{folder.resolve()}/store-{size}", load)
             life.steps(WARM)
-            before = executor.traffic()
+            before = executor.executors(load.partitions)
             life.steps(epochs)
-            seen[size] = _seen(cluster.directory, life, before, executor.traffic(), epochs)
+            seen[size] = _seen(cluster.directory, life, before, executor.executors(load.partitions), epochs)
             assert life.close() == expected
     return _lines(seen, reads)
 
@@ -107,9 +107,11 @@ def _lines(seen: dict[int, Seen], reads: int) -> list[Line]:
     return lines
 
 
-def _seen(cluster: Path, life: Life, before: tuple[Traffic, ...], after: tuple[Traffic, ...], epochs: int) -> Seen:
+def _seen(
+    cluster: Path, life: Life, before: tuple[ExecutorStatus, ...], after: tuple[ExecutorStatus, ...], epochs: int
+) -> Seen:
     began = {told.executor: told for told in before}
-    grown = [(told, began.get(told.executor, Traffic(told.executor, 0, 0, 0, 0))) for told in after]
+    grown = [(told, began[told.executor]) for told in after]
     fetched = [(now.fetched_bytes - old.fetched_bytes) / epochs for now, old in grown]
     requests = sum(now.requests - old.requests for now, old in grown) / epochs
     return Seen(fetched, requests, life.written(epochs) / epochs, _share(cluster, life.open_bytes))

@@ -79,10 +79,12 @@ class Life:
     """`inputs`: the URI of a folder with a folder per stream, whose files bring what would be generated, one each
     epoch."""
 
-    def __init__(self, folder: Path, executor: Executor, store: str | None, load: Load, inputs: str = "") -> None:
+    def __init__(
+        self, folder: Path, executor: Executor, store: str | None, load: Load, inputs: str = "", cache_bytes: int = 0
+    ) -> None:
         self.load, self.now = load, 0
         self.taken: list[float] = []
-        config = EngineConfig(partitions=load.partitions, store=store, pipelined=False)
+        config = EngineConfig(partitions=load.partitions, store=store, pipelined=False, cache_bytes=cache_bytes)
         self.engine = Engine.open(folder, executor, config, lambda: self.now)
         for seed, name in enumerate(("V", "W")):
             schema, spec = load.stream(name, seed)

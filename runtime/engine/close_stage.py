@@ -144,7 +144,8 @@ class CloseStage:
             {uid: -(-rows // (len(bounds) - 1)) for uid, rows in self.most.items()},
         )
         tasks = [
-            CloseTask(bounds[p], bounds[p + 1], f"e{self.epoch:010d}-close-{p}.segment") for p in range(len(bounds) - 1)
+            CloseTask(p, bounds[p], bounds[p + 1], f"e{self.epoch:010d}-close-{p}.segment")
+            for p in range(len(bounds) - 1)
         ]
         return exchange.run(f"epoch {self.epoch}: close", run_close, shared, tasks)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from optimizer.errors import FailedPrecondition
-from runtime.api import Traffic
+from runtime.api import ExecutorStatus
 from runtime.buckets.file import Buckets
 from runtime.buckets.refs import JoinedRef, SourceRef
 from runtime.buckets.runs import BucketFiles
@@ -43,8 +43,8 @@ class Exchange:
         """Tasks that can run at the same time, now."""
         return self._executor.cores
 
-    def traffic(self) -> tuple[Traffic, ...]:
-        return self._executor.traffic()
+    def executors(self, partitions: int) -> tuple[ExecutorStatus, ...]:
+        return self._executor.executors(partitions)
 
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         """Reports in task order; what the tasks wrote is then there."""

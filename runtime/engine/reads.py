@@ -236,7 +236,7 @@ class EngineReads:
             sinks_behind=self._parts.deliveries.behind(),
             store_bytes=kept.store_bytes,
             cache_bytes=kept.cache_bytes,
-            executors=self._parts.exchange.traffic(),
+            executors=self._parts.exchange.executors(s.plan.partitioning.count),
         )
 
     def query_info(self, state: State, r: QueryRecord) -> QueryInfo:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from runtime.api import Traffic
+from runtime.api import ExecutorStatus
 from runtime.execution.outage import as_outage
 
 S = TypeVar("S")
@@ -33,8 +33,8 @@ class Executor(Protocol):
         """Results in task order; a task's exception is raised here. `name` is what a person sees in the Spark UI."""
         ...
 
-    def traffic(self) -> tuple[Traffic, ...]:
-        """What tasks asked of the store so far."""
+    def executors(self, partitions: int) -> tuple[ExecutorStatus, ...]:
+        """Those that are there, and which of so many partitions they work on."""
         ...
 
     def stop(self) -> None: ...
@@ -52,7 +52,7 @@ class LocalExecutor:
         except OSError as e:
             raise as_outage(e) or e from e
 
-    def traffic(self) -> tuple[Traffic, ...]:
+    def executors(self, partitions: int) -> tuple[ExecutorStatus, ...]:
         return ()  # the driver's own: it is the same process
 
     def stop(self) -> None:

@@ -67,8 +67,9 @@ class CloseShared:
 
 
 class CloseTask(NamedTuple):
-    """The groups with hashes in this range. `segment`: the file for rows; others are named after it."""
+    """The groups with hashes in the range of a partition. `segment`: the file for rows; others are named after it."""
 
+    partition: int
     first_hash: int
     end_hash: int
     segment: str

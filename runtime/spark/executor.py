@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache as once
 from functools import partial
@@ -26,15 +27,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from optimizer.errors import AJoinError, FailedPrecondition, InternalError
-from runtime.api import Traffic
+from runtime.api import ExecutorStatus
 from runtime.execution.outage import as_outage
 from runtime.execution.shipped import DONE, LACKS, Kept, Lacks, Parcel, Shipping, unpacked
 from runtime.machine.watch import run_within, worker_share
 from runtime.plugins import load, loaded
+from runtime.spark.executors import Executors, own_id
 from runtime.spark.gateway import gateway
 from runtime.spark.places import Places
 from runtime.store.cache import task_directory
-from runtime.store.traffic import Meter, Totals
+from runtime.store.traffic import Meter
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -57,6 +59,9 @@ PROTECTED = {
 }
 """On a cluster whose parts share a secret, they ask each other for it and encrypt what they send and spill."""
 
+DYNAMIC = "spark.dynamicAllocation."
+IDLE, CACHED_IDLE = DYNAMIC + "executorIdleTimeout", DYNAMIC + "cachedExecutorIdleTimeout"
+
 
 class SparkExecutor:
     """Owns a Spark context. Start one per process with `start`. `worker_memory`: bytes that a Python worker may take;
@@ -66,13 +71,15 @@ class SparkExecutor:
         self.context, self._stage_timeout = context, stage_timeout
         self.here = is_local(str(context.master))
         self._places = Places(context)
-        self._traffic = Totals()
+        self._executors = Executors(context)
+        self._wanted = wanted_cores(dict(context.getConf().getAll()))
         self.shipping = Shipping(keep=not self.here)
         cores = int(context.defaultParallelism if self.here else context.getConf().get("spark.executor.cores", "0"))
         self._memory = _Memory(worker_memory, cores)
 
     @property
     def cores(self) -> int:
+        """Of all executors that are there; on a cluster never less than two, says Spark."""
         return int(self.context.defaultParallelism)
 
     @classmethod
@@ -102,7 +109,7 @@ class SparkExecutor:
         conf = SparkConf().setMaster(_repeating(master)).setAppName("ajoin")
         given = options or {}
         protected = PROTECTED if SECRET in given or master.startswith(("yarn", "k8s")) else {}
-        conf.setAll(list((_settings(master, verbose, directory, ui) | protected | given).items()))
+        conf.setAll(list((_settings(master, verbose, directory, ui, given) | protected | given).items()))
         # Everybody on this machine can read the command line that starts the JVM.
         launching = SparkConf().setAll([(key, value) for key, value in conf.getAll() if key != SECRET])
         log = directory / "spark.log"
@@ -122,42 +129,52 @@ class SparkExecutor:
     def run(self, name: str, stage: Callable[[S, T], R], shared: S, tasks: Sequence[T]) -> list[R]:
         """A stage that takes longer than the time limit is ended, with the workers that run its tasks, and has failed.
 
-        Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores: a Spark task costs tens
-        of milliseconds, and neighbours (the ways of a split partition) must not queue behind each other."""
+        Tasks are dealt out in turn to at most twice as many Spark tasks as there are cores, or may be: a Spark task
+        costs tens of milliseconds, and neighbours (the ways of a split partition) must not queue behind each other."""
         context = self.context
         watchdog = _Watchdog(context, name, self._stage_timeout)
         cores = self.cores
-        slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
+        width = max(cores, self._wanted)
+        slices = min(len(tasks), 2 * width if len(tasks) > 2 * width else width)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
+        ids: dict[int, str] = {}
         try:
             with watchdog:
-                outcomes = self.shipping.run((stage, shared), dealt, partial(self._job, name, cores))
+                outcomes = self.shipping.run((stage, shared), dealt, partial(self._job, name, cores, ids))
         except AJoinError:
             raise
         except Exception as e:
             why = f"it took longer than {self._stage_timeout:g} s" if watchdog.barked else _cause(e)
             raise InternalError(f"{name} failed on Spark: {why}", reason="STAGE_FAILED") from e
         results: list[Any] = [None] * len(tasks)
+        worked: dict[int, set[str]] = defaultdict(set)
         for i, outcome in enumerate(outcomes):
             results[i::slices] = outcome
+            for task in tasks[i::slices]:
+                if isinstance(partition := getattr(task, "partition", None), int):
+                    worked[partition].add(ids[i])
+        self._executors.worked(worked)
         return results
 
-    def _job(self, name: str, cores: int, parcel: Parcel, dealt: Sequence[bytes]) -> list[Any]:
-        """What came of each of these; a task's exception is raised."""
+    def _job(self, name: str, cores: int, ids: dict[int, str], parcel: Parcel, dealt: Sequence[bytes]) -> list[Any]:
+        """What came of each of these, and in `ids` on which executor; a task's exception is raised."""
         runner = _Runner(parcel, name, self._memory, loaded(), keep=not self.here)
         pieces = self.context.parallelize(dealt, len(dealt)) if self.here else self._places.of(list(dealt), cores)
         outcomes = []
-        for answer in pieces.mapPartitions(runner).collect():
-            outcome, told = pickle.loads(answer)
-            self._traffic.add(told)
+        for i, answer in enumerate(pieces.mapPartitions(runner).collect()):
+            outcome, told, id = pickle.loads(answer)
+            self._executors.told(id, told)
             outcomes.append(outcome)
+            if dealt[i] != DONE:
+                ids[i] = id
         for outcome in outcomes:
             if isinstance(outcome, AJoinError):
                 raise outcome
         return outcomes
 
-    def traffic(self) -> tuple[Traffic, ...]:
-        return self._traffic.read()
+    def executors(self, partitions: int) -> tuple[ExecutorStatus, ...]:
+        found = self._executors.read(partitions)
+        return () if self.here and not any(e.cache for e in found) else found
 
     def stop(self) -> None:
         self.context.stop()
@@ -220,7 +237,7 @@ class _Runner:
                 outcome = as_outage(e)
                 if outcome is None:
                     raise
-            yield pickle.dumps((outcome, meter.read()))
+            yield pickle.dumps((outcome, meter.read(), own_id()))
 
 
 def _run_all(parcel: Parcel, tasks: bytes, keep: bool) -> list[Any]:
@@ -231,6 +248,14 @@ def _run_all(parcel: Parcel, tasks: bytes, keep: bool) -> list[Any]:
 @once
 def _kept() -> Kept:
     return Kept(task_directory("ajoin-pieces"))
+
+
+def wanted_cores(conf: dict[str, str]) -> int:
+    """Spark's dynamic allocation asks for executors as long as tasks wait for a core. So there have to be tasks for as
+    many cores as it may get, whatever it has now; 0: it is off."""
+    if conf.get(DYNAMIC + "enabled", "false").lower() != "true":
+        return 0
+    return int(conf.get(DYNAMIC + "maxExecutors", 1 << 31)) * int(conf.get("spark.executor.cores", 1))
 
 
 def is_local(master: str) -> bool:
@@ -245,7 +270,7 @@ def _repeating(master: str) -> str:
     return f"local[{cores[1] or 1},{ATTEMPTS}]" if cores else master
 
 
-def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str, str]:
+def _settings(master: str, verbose: bool, directory: Path, ui: bool, given: dict[str, str]) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -272,6 +297,9 @@ def _settings(master: str, verbose: bool, directory: Path, ui: bool) -> dict[str
     if not master.startswith("local"):
         # Executors come and go: one that is told to leave finishes its tasks first.
         settings |= {"spark.decommission.enabled": "true"}
+        # With dynamic allocation one that has nothing to do is given back, also if it remembers places (places.py): by
+        # itself Spark never gives back an executor with a cached block.
+        settings |= {CACHED_IDLE: given.get(IDLE, "60s")}
     return settings
 
 

@@ -1,16 +1,14 @@
 """What tasks asked of the store, executor by executor: they say so with their answers, and the driver adds it up.
 
-An executor is known by its host and the directory of its cache, which its Python workers share. A worker that dies
-takes what it counted since its last answer with it; the figures are for people, nothing is decided by them.
+The Python workers of an executor share the directory of its cache. A worker that dies takes what it counted since its
+last answer with it; the figures are for people, nothing is decided by them.
 """
 
 from __future__ import annotations
 
-import socket
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache as once
-from pathlib import Path
 
 from runtime.api import Traffic
 from runtime.store.cache import Cache, Figures, task_directory
@@ -37,17 +35,12 @@ class Meter:
     def _since(self, cache: Cache, before: Figures) -> Traffic:
         now = cache.figures
         return Traffic(
-            _name(cache.directory),
+            str(cache.directory),
             now.requests - before.requests,
             now.fetched_bytes - before.fetched_bytes,
             now.hit_bytes - before.hit_bytes,
             sum(cache.held().values()),
         )
-
-
-@once
-def _name(directory: Path) -> str:
-    return f"{socket.gethostname()}:{directory}"
 
 
 class Totals:
@@ -57,20 +50,24 @@ class Totals:
         self._lock = threading.Lock()
         self._sums: dict[str, Traffic] = {}
 
-    def add(self, told: tuple[Traffic, ...]) -> None:
+    def add(self, executor: str, told: Iterable[Traffic]) -> None:
         with self._lock:
             for new in told:
-                old = self._sums.get(new.executor)
-                self._sums[new.executor] = new if old is None else _sum(old, new)
+                old = self._sums.get(executor)
+                self._sums[executor] = new if old is None else _sum(old, new)
 
-    def read(self) -> tuple[Traffic, ...]:
+    def drop(self, executor: str) -> None:
         with self._lock:
-            return tuple(self._sums[name] for name in sorted(self._sums))
+            self._sums.pop(executor, None)
+
+    def read(self) -> dict[str, Traffic]:
+        with self._lock:
+            return dict(self._sums)
 
 
 def _sum(old: Traffic, new: Traffic) -> Traffic:
     return Traffic(
-        old.executor,
+        new.cache,
         old.requests + new.requests,
         old.fetched_bytes + new.fetched_bytes,
         old.hit_bytes + new.hit_bytes,

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.ajoin.world import WAIT
 from tests.tools.ports import free_port
 
+ROOT = Path(__file__).parents[2]
+AJOIN = ("-c", "from ajoin.cli import main; main()")
 INTERVAL = 1.0
 """Seconds between two heartbeats: short, so that tests need not wait long, and long enough that a platform which gets
 no core for a while is not taken for dead."""
@@ -24,19 +26,25 @@ no core for a while is not taken for dead."""
 class Served:
     """A process of `ajoin serve`. What it says is read all the time, so that it never waits for a reader."""
 
-    def __init__(self, folder: Path, name: str, store: str, *flags: str, executor: str = "local") -> None:
+    def __init__(self, folder: Path, name: str, store: str, *flags: str, program: Sequence[str] = AJOIN) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self.said: list[dict[str, object]] = []
         self._log = folder / f"{name}.log"
         command = [
-            sys.executable, "-c", "from ajoin.cli import main; main()",
-            "serve", "--json", "--set", f"executor={executor}", "--listen", self.address, "--store", store,
+            sys.executable, *program, "serve", "--json", "--set", "executor=local", "--listen", self.address,
+            "--store", store,
             "--state-dir", str(folder / name), "--epoch-interval", "0.05", "--batch-interval", "0.05",
             "--set", f"heartbeat_interval={INTERVAL}", "--set", "optimize_period=0", *flags,
         ]  # fmt: skip
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command,
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -76,8 +84,8 @@ class Standing:
         self.folder, self._store = folder, store
         self.all: list[Served] = []
 
-    def serve(self, *flags: str, executor: str = "local") -> Served:
-        served = Served(self.folder, f"p{len(self.all)}", self._store, *flags, executor=executor)
+    def serve(self, *flags: str, program: Sequence[str] = AJOIN) -> Served:
+        served = Served(self.folder, f"p{len(self.all)}", self._store, *flags, program=program)
         self.all.append(served)
         return served
 

@@ -9,7 +9,6 @@ JSON report as its last line. HOSTS is the prefix of hosts that another process 
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +18,8 @@ from typing import NamedTuple
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Standalone
 from tests.cluster.hosts import DRIVER, STORE, Hosts
-from tests.cluster.story import HERE, Inputs, begun
+from tests.cluster.processes import HERE, SMALL, stopping_on_sigterm
+from tests.cluster.story import Inputs, begun
 from tests.tools import minio
 
 WORKERS, PORT, SLOW = 2, 9000, 10.0
@@ -45,15 +45,15 @@ def several(folder: Path, hosts: Hosts) -> Iterator[Several]:
         server.start()
         cluster = stack.enter_context(Standalone(folder, hosts.workers, host=hosts.host))
         here = hosts.host(DRIVER).address
-        options = {"spark.driver.host": here, "spark.driver.bindAddress": here, "spark.executor.memory": "512m"}
-        options |= HERE | cluster.options
+        options = {"spark.driver.host": here, "spark.driver.bindAddress": here}
+        options |= SMALL | HERE | cluster.options
         executor = SparkExecutor.start(cluster.url, local_dir=folder / "driver", options=options)
         stack.callback(executor.stop)
         yield Several(hosts, executor, server)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop everything
+    stopping_on_sigterm()
     folder, hosts = Path(sys.argv[1]), Hosts.with_workers(WORKERS, sys.argv[2])
     with several(folder, hosts) as place:
         bucket = place.server.new_bucket()
@@ -70,7 +70,7 @@ def main() -> None:
         report = {
             "epochs": 4,
             "rows": {id: rig.rows(id) for id in ("pair", "chain")},
-            "executors": len(place.executor.traffic()),
+            "executors": len(place.executor.executors(4)),
             "passed": {name: hosts.passed(name) for name in hosts.names},
         }
         rig.engine.close()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -23,10 +22,12 @@ from typing import Any
 
 from runtime import plugins
 from runtime.connectors.base import ConnectorSpec
-from runtime.spark.executor import SparkExecutor
+from runtime.execution.executor import Executor
 from runtime.spark.pack import FOLDER
 from runtime.spark.standalone import Daemon, Standalone
-from tests.cluster.tasks import trapped, where
+from tests.cluster.processes import HERE, cluster, stopping_on_sigterm
+from tests.cluster.tasks import where
+from tests.cluster.traps import TRAP, Trapping
 from tests.runtime.rig import Rig
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -34,8 +35,7 @@ Rows = dict[str, list[tuple[Any, ...]]]
 SPAN, WINDOW, PATIENCE = 250, 1_000, 400.0
 PAIR = "SELECT A.x, B.y FROM A JOIN B ON A.k = B.k WINDOW TUMBLING (SIZE 1 SECOND)"
 CHAIN = "SELECT A.x, B.y, C.z FROM A JOIN B ON A.k = B.k JOIN C ON B.y = C.y WINDOW TUMBLING (SIZE 1 SECOND)"
-HERE = {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2])}
-"""Tasks of the tests are not installed, tasks of the platform are."""
+QUERIES = ("pair", "chain")
 
 
 def tuples(epoch: int) -> Rows:
@@ -94,20 +94,8 @@ def _lines(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> bytes:
     return b"".join(json.dumps(dict(zip(names, row, strict=True))).encode() + b"\n" for row in rows)
 
 
-class Trap(SparkExecutor):
-    """When set, a task that gets to a certain worker stays there until the worker is dead."""
-
-    worker: Daemon | None = None
-
-    def run(self, name: str, stage: Any, shared: Any, tasks: Sequence[Any]) -> Any:
-        if self.worker is None or "join" not in name:
-            return super().run(name, stage, shared, tasks)
-        home = self.worker.log.parent
-        return super().run(name, trapped, (str(home), stage, shared), tasks)
-
-
 class Story:
-    def __init__(self, cluster: Standalone, executor: Trap, rig: Rig, inputs: Inputs) -> None:
+    def __init__(self, cluster: Standalone, executor: Trapping, rig: Rig, inputs: Inputs) -> None:
         self.cluster, self.executor, self.rig, self.inputs = cluster, executor, rig, inputs
         self.epochs = 0
         self.report: dict[str, Any] = {"lived": [], "killed_in": None}
@@ -136,6 +124,9 @@ class Story:
         found = self.cluster.directory.glob("worker-*/local/**/ajoin-cache/*")
         return sorted({path.relative_to(self.cluster.directory).parts[0] for path in found})
 
+    def worker_of(self, path: str) -> str:
+        return Path(path).relative_to(self.cluster.directory).parts[0]
+
     def kill_during_epoch(self, worker: Daemon) -> None:
         sprung = worker.log.parent / "trapped"
 
@@ -144,12 +135,13 @@ class Story:
                 time.sleep(0.01)
             self.cluster.kill(worker)
 
-        self.executor.worker = worker
+        trap = self.executor.folder / TRAP
+        trap.write_text(str(worker.log.parent))
         striker = threading.Thread(target=strike, daemon=True)
         striker.start()
         self.report["killed_in"] = self.epochs
         self.epoch()
-        self.executor.worker = None
+        trap.unlink()
         striker.join(PATIENCE)
         assert worker.process.poll() is not None, "no task got to the worker that was to die"
 
@@ -159,6 +151,9 @@ class Story:
         second = self.cluster.add_worker()
         self.until_tasks_run_on(first, second)
         self.epoch(2)
+        status = self.rig.engine.status().executors
+        self.report["executors"] = [(e.executor, e.cores, e.partitions, e.hit_bytes, e.held_bytes) for e in status]
+        self.report["caches"] = sorted(self.worker_of(e.cache) for e in status)
         self.report["homes"] = [self.executor.run("where", where, None, range(2)) for _ in range(5)]
         self.report["cache"] = self.cached()
         self.kill_during_epoch(first)
@@ -169,6 +164,7 @@ class Story:
         self.cluster.decommission(second)
         self.epoch(2)
         self.until_tasks_run_on(third)
+        self.report["left"] = [e.host for e in self.rig.engine.status().executors]
         self.epoch(2)
         self.rig.reopen(kill=False)  # a new engine on the same store
         self.epoch(2)
@@ -180,7 +176,7 @@ def store_in(folder: Path) -> str:
     return f"opaque://{folder.resolve()}/store"
 
 
-def begun(directory: Path, executor: SparkExecutor, store: str, inputs: Inputs) -> Rig:
+def begun(directory: Path, executor: Executor, store: str, inputs: Inputs) -> Rig:
     """A platform with the streams and queries of the story."""
     files, objects = (ConnectorSpec("files", (("path", where),)) for where in (str(inputs.folder), inputs.uri))
     rig = Rig(directory, executor, store=store, partitions=4)
@@ -193,23 +189,18 @@ def begun(directory: Path, executor: SparkExecutor, store: str, inputs: Inputs) 
 
 
 def on_cluster(folder: Path, tell: Callable[[Story], None], options: dict[str, str]) -> dict[str, Any]:
-    options = {"spark.executor.memory": "512m"} | options
-    with Standalone(folder, workers=1) as cluster:
-        executor = Trap.start(cluster.url, local_dir=folder / "driver", options=options | cluster.options)
-        try:
-            store, inputs = store_in(folder), Inputs.opaque(folder / "in")
-            rig = begun(folder / "state", executor, store, inputs)
-            story = Story(cluster, executor, rig, inputs)
-            tell(story)
-            report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in ("pair", "chain")}}
-            rig.engine.close()
-            return report
-        finally:
-            executor.stop()
+    with cluster(folder, options) as (made, executor):
+        inputs = Inputs.opaque(folder / "in")
+        rig = begun(folder / "state", executor, store_in(folder), inputs)
+        story = Story(made, executor, rig, inputs)
+        tell(story)
+        report = {"epochs": story.epochs, **story.report, "rows": {id: rig.rows(id) for id in QUERIES}}
+        rig.engine.close()
+        return report
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the context managers, which stop the cluster
+    stopping_on_sigterm()
     folder, *archive = sys.argv[1:]
     if archive:
         os.environ["PYSPARK_PYTHON"] = sys._base_executable  # which knows nothing of this virtual environment

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
+
+from runtime.spark.executors import own_id
 
 
 def where(shared: None, task: int) -> str:
@@ -20,6 +23,15 @@ def trapped(shared: tuple[str, Any, Any], task: Any) -> Any:
     if Path.cwd().is_relative_to(home):
         (Path(home) / "trapped").touch()
         threading.Event().wait()
+    return stage(inner, task)
+
+
+def gated(shared: tuple[str, Any, Any], task: Any) -> Any:
+    """As long as there is this file: say on which executor, and wait. Then work."""
+    gate, stage, inner = shared
+    Path(f"{gate}-reached-{own_id()}").touch()
+    while Path(gate).exists():
+        time.sleep(0.05)
     return stage(inner, task)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster import processes
 from tests.cluster.story import expected
 
 pytestmark = pytest.mark.spark
@@ -17,23 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("cluster")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.story", str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        out, err = process.communicate(timeout=1000)
-    except BaseException:
-        process.terminate()
-        process.wait(60)
-        raise
-    assert process.returncode == 0, f"{out}\n{err[-6000:]}"
-    report: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return report
+    return processes.told("tests.cluster.story", tmp_path_factory.mktemp("cluster"))
 
 
 @pytest.mark.parametrize("query", ["pair", "chain"])
@@ -47,6 +28,17 @@ def test_partitions_stay_with_their_executor_which_has_a_cache(told: dict[str, A
     assert len(set(told["homes"][0])) == 2, "one task on each"
     assert all(homes == told["homes"][0] for homes in told["homes"])
     assert told["cache"] == ["worker-1", "worker-2"]
+
+
+def test_the_status_tells_of_executors_their_partitions_and_caches(told: dict[str, Any]) -> None:
+    assert len(told["executors"]) == 2
+    assert {cores for _, cores, *_ in told["executors"]} == {1}
+    worked = [p for _, _, partitions, *_ in told["executors"] for p in partitions]
+    assert sorted(worked) == [0, 1, 2, 3], "each partition on one of them"
+    assert all(partitions and held > 0 for _, _, partitions, _, held in told["executors"])
+    assert sum(hits for *_, hits, _ in told["executors"]) > 0
+    assert told["caches"] == ["worker-1", "worker-2"]
+    assert len(told["left"]) == 1, "those that were killed or left are not shown"
 
 
 def test_a_killed_worker_costs_no_restart(told: dict[str, Any]) -> None:

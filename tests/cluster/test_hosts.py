@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster import processes
 from tests.cluster.hosts import DRIVER, CannotMake, Hosts, unable
 from tests.cluster.story import expected
 from tests.tools import minio
 
-ROOT = Path(__file__).parents[2]
 GIVE = """
 import socket
 server = socket.create_server(("{}", 5000))
@@ -41,18 +39,7 @@ def told(able: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
         pytest.skip(f"no S3 server: {why}")
     folder = tmp_path_factory.mktemp("hosts")
     with Hosts.with_workers(2) as hosts:
-        command = [sys.executable, "-m", "tests.cluster.several", str(folder), hosts.prefix]
-        there = [*hosts.host(DRIVER).through, *command]
-        process = subprocess.Popen(there, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            out, err = process.communicate(timeout=1000)
-        except BaseException:
-            process.terminate()
-            process.wait(60)
-            raise
-    assert process.returncode == 0, f"{out}\n{err[-6000:]}"
-    report: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return report
+        return processes.told("tests.cluster.several", folder, hosts.prefix, through=hosts.host(DRIVER).through)
 
 
 @pytest.mark.long

@@ -14,9 +14,8 @@ import pytest
 
 from runtime.spark.imports import imported_packages
 from runtime.spark.pack import pack_environment, task_environment
+from tests.cluster.processes import told
 from tests.cluster.story import expected
-
-ROOT = Path(__file__).parents[2]
 
 EXECUTOR = """
 import json, os, sys
@@ -82,15 +81,7 @@ def test_executors_need_nothing_but_spark_python_and_the_archive(tmp_path: Path)
     assert packed.bytes == archive.stat().st_size
     with tarfile.open(archive) as tar:
         assert set(tar.getnames()) == {str(name) for _, name in task_environment().files}
-    told = subprocess.run(
-        [sys.executable, "-m", "tests.cluster.story", str(tmp_path / "cluster"), str(archive)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=1000,
-    )
-    assert told.returncode == 0, f"{told.stdout}\n{told.stderr[-6000:]}"
-    report = json.loads(told.stdout.splitlines()[-1])
+    report = told("tests.cluster.story", tmp_path / "cluster", archive)
     rows = {id: sorted(tuple(row) for row in got) for id, got in report["rows"].items()}
     assert rows == expected(report["epochs"])
     assert all(rows.values())

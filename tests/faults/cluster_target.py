@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 from experiments.processes import tree
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import Daemon, Standalone
-from tests.cluster.story import CHAIN, HERE, PAIR, store_in, tuples
+from tests.cluster.processes import HERE, SMALL, stopping_on_sigterm
+from tests.cluster.story import CHAIN, PAIR, store_in, tuples
 from tests.cluster.tasks import ready_to_die
 from tests.faults.processes import command_line
 from tests.runtime.rig import Rig
@@ -51,11 +51,11 @@ def executors(worker: Daemon) -> list[int]:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    stopping_on_sigterm()
     folder, epochs = Path(sys.argv[1]), int(sys.argv[2])
     run = folder / f"run-{os.getpid()}"
     with Standalone(run, workers=2) as cluster:
-        options = {"spark.executor.memory": "512m"} | HERE | cluster.options
+        options = SMALL | HERE | cluster.options
         executor = Doomed.start(cluster.url, local_dir=run / "driver", options=options)
         try:
             rig = Rig(folder / "state", executor, store=store_in(folder), partitions=4)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from optimizer.model.plan import id_of
-from runtime.api import Traffic
+from runtime.api import ExecutorStatus
 from runtime.execution.executor import Executor
 from runtime.operators.join import JoinShared
 from runtime.operators.source import SourceTask
@@ -83,8 +83,8 @@ class Sabotaged:
         results: list[R] = self._executor.run(name, sabotaged, (stage, shared), tasks)
         return results
 
-    def traffic(self) -> tuple[Traffic, ...]:
-        return self._executor.traffic()
+    def executors(self, partitions: int) -> tuple[ExecutorStatus, ...]:
+        return self._executor.executors(partitions)
 
     def stop(self) -> None:
         self._executor.stop()

@@ -98,7 +98,7 @@ class Fatal:
 
     def __init__(self, executor: Executor, how: str = "raise", *, with_queries: bool = False) -> None:
         self._executor, self._how, self._with_queries = executor, how, with_queries
-        self.here, self.stop, self.traffic = executor.here, executor.stop, executor.traffic
+        self.here, self.stop, self.executors = executor.here, executor.stop, executor.executors
         self.sources = 0
 
     @property

@@ -351,7 +351,7 @@ def dying(shared: tuple[Any, Any], task: Any) -> Any:
 class DyingOnSpark:
     def __init__(self, executor: Any) -> None:
         self._executor = executor
-        self.here, self.stop, self.traffic = executor.here, executor.stop, executor.traffic
+        self.here, self.stop, self.executors = executor.here, executor.stop, executor.executors
 
     @property
     def cores(self) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ajoin.cli.inspect import _store
+from ajoin.cli.inspect import _executors, spans
 from ajoin.wire.convert.admin import status_from_pb, status_to_pb
-from runtime.api import PlatformStatus, Traffic
+from runtime.api import ExecutorStatus, PlatformStatus, Traffic
 from runtime.plugins import load
 from runtime.spark.executor import SparkExecutor
 from runtime.store.buckets import ObjectBuckets
@@ -31,7 +31,7 @@ def test_a_process_tells_what_its_tasks_fetched_and_found(tmp_path: Path, monkey
     def look() -> Traffic:
         meter = Meter()
         ObjectBuckets(store.uri, "p", cache, 1 << 30).open(written.file).arrays["a"]
-        (told,) = [told for told in meter.read() if told.executor.endswith(str(cache.directory))]
+        (told,) = [told for told in meter.read() if told.cache == str(cache.directory)]
         return told
 
     first, second = look(), look()
@@ -42,18 +42,28 @@ def test_a_process_tells_what_its_tasks_fetched_and_found(tmp_path: Path, monkey
 
 def test_figures_of_an_executor_add_up_and_its_cache_is_as_it_was_last_seen() -> None:
     totals = Totals()
-    totals.add((Traffic("b", 1, 10, 0, 50), Traffic("a", 2, 20, 5, 70)))
-    totals.add((Traffic("b", 3, 30, 7, 40),))
-    assert totals.read() == (Traffic("a", 2, 20, 5, 70), Traffic("b", 4, 40, 7, 40))
+    totals.add("b", (Traffic("/b", 1, 10, 0, 50),))
+    totals.add("a", (Traffic("/a", 2, 20, 5, 70),))
+    totals.add("b", (Traffic("/b", 3, 30, 7, 40),))
+    assert totals.read() == {"a": Traffic("/a", 2, 20, 5, 70), "b": Traffic("/b", 4, 40, 7, 40)}
+    totals.drop("b")
+    assert list(totals.read()) == ["a"]
 
 
 def test_the_status_says_it() -> None:
-    executors = (Traffic("one:/c", 3, 1 << 20, 3 << 20, 2 << 20), Traffic("two:/c", 0, 0, 0, 0))
+    executors = (
+        ExecutorStatus("0", "one", 2, (0, 1, 2, 5), 3, 1 << 20, 3 << 20, 2 << 20, "/c"),
+        ExecutorStatus("11", "two", 1, (), 0, 0, 0, 0, ""),
+    )
     status = PlatformStatus("RUNNING", 7, 1, 2, 1, 10, 5, 4, 9, 0.1, 1.0, store_bytes=9, executors=executors)
     assert status_from_pb(status_to_pb(status, "1")) == status
-    _, one, two = _store(status)["store"].splitlines()
-    assert one.strip() == "one:/c: 2.0 MiB in its cache, 75% found there, 1.0 MiB fetched in 3 requests"
-    assert two.strip().startswith("two:/c: 0 B in its cache, 0 B fetched")
+    count, one, two = _executors(status)["executors"].splitlines()
+    assert count == "2 with 3 cores"
+    assert one.strip() == (
+        "0 on one: 2 cores, partitions 0-2, 5, 2.0 MiB in its cache (75% found there), 1.0 MiB fetched in 3 requests"
+    )
+    assert two.strip() == "11 on two: 1 core, no partitions"
+    assert spans((3, 5, 6, 8, 9, 10)) == "3, 5-6, 8-10"
 
 
 @pytest.mark.spark
@@ -65,5 +75,11 @@ def test_tasks_tell_it_on_spark(tmp_path: Path, spark: SparkExecutor) -> None:
     rig.create("q", JOIN)
     rig.epoch({"A": [(1, 2, 5)], "B": [(1, 3, 6)]})
     assert [row[2:] for row in rig.rows("q")] == [(2, 3)]
-    assert sum(told.held_bytes for told in rig.engine.status().executors) > 0
+    (driver,) = rig.engine.status().executors
+    assert (driver.executor, driver.cores, driver.partitions) == (
+        "driver",
+        2,
+        tuple(range(rig.engine.plan.partitioning.count)),
+    )
+    assert driver.held_bytes > 0 and driver.cache
     rig.engine.close()

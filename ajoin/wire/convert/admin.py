@@ -6,7 +6,7 @@ from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics,
 from ajoin.v1 import admin_pb2
 from ajoin.wire.convert.fields import enum_name, fields_of, from_fields
 from ajoin.wire.convert.queries import sink_status_from_pb, sink_status_to_pb
-from runtime.api import PlatformStatus, Traffic
+from runtime.api import ExecutorStatus, PlatformStatus
 
 
 def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusResponse:
@@ -20,7 +20,7 @@ def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusRes
 def status_from_pb(message: admin_pb2.GetStatusResponse) -> PlatformStatus:
     state = enum_name(admin_pb2.PlatformState, message.state, "PLATFORM_STATE_")
     sinks = tuple(map(sink_status_from_pb, message.sinks_behind))
-    executors = tuple(from_fields(Traffic, told) for told in message.executors)
+    executors = tuple(from_fields(ExecutorStatus, told) for told in message.executors)
     return from_fields(PlatformStatus, message, state=state, sinks_behind=sinks, executors=executors)
 
 
