@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -23,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from optimizer.errors import AJoinError, FailedPrecondition, InternalError
+from optimizer.errors import AJoinError, FailedPrecondition, InternalError, Unavailable
 from runtime.api import Traffic
 from runtime.execution.outage import as_outage
 from runtime.machine.watch import run_within, worker_share
@@ -125,7 +126,7 @@ class SparkExecutor:
         cores = self.cores
         slices = min(len(tasks), 2 * cores if len(tasks) > 2 * cores else cores)
         dealt = [pickle.dumps(list(tasks[i::slices])) for i in range(slices)]
-        runner = _Runner(payload, name, self._memory, loaded())
+        runner = _Runner(payload, name, self._memory, loaded(), self.here)
         try:
             with watchdog:
                 if self.here:
@@ -191,8 +192,8 @@ class _Runner:
     """What a Spark task executes: a module-level class, so that it travels by name and not by value. `plugins`: those
     of the driver. A worker that does not have them yet loads them before it reads anything that may need them."""
 
-    def __init__(self, payload: bytes, name: str, memory: _Memory, plugins: tuple[str, ...]) -> None:
-        self.payload, self.name, self.memory, self.plugins = payload, name, memory, plugins
+    def __init__(self, payload: bytes, name: str, memory: _Memory, plugins: tuple[str, ...], here: bool) -> None:
+        self.payload, self.name, self.memory, self.plugins, self.here = payload, name, memory, plugins, here
 
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         limit = self.memory.limit
@@ -206,7 +207,15 @@ class _Runner:
                 outcome = as_outage(e)
                 if outcome is None:
                     raise
+                if isinstance(outcome, Unavailable) and not self.here:
+                    outcome = _placed(outcome)
             yield pickle.dumps((outcome, meter.read()))
+
+
+def _placed(outage: Unavailable) -> Unavailable:
+    """An outage on one machine is not one everywhere."""
+    where = f"on executor {socket.gethostname()}: {outage.message}"
+    return Unavailable(where, reason=outage.reason, hint=outage.hint)
 
 
 def _run_all(payload: bytes, tasks: bytes) -> list[Any]:
