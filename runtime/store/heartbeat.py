@@ -65,11 +65,12 @@ class Beat:
 
 def note_predecessor(store: Objects) -> None:
     """Tell whoever opens a store that somebody may still run on it. The claim fences that one; nobody is asked."""
-    raw, beat = store.get(OWNER), Beat.read(store)
-    if raw is None or beat is None or beat.closed:
+    try:
+        raw, beat = store.get(OWNER), Beat.read(store)
+        owner = json.loads(raw or b"{}")
+    except (ValueError, KeyError):  # of another version, which the claim says better
         return
-    owner = json.loads(raw)
-    if owner["id"] == beat.id:
+    if beat is not None and not beat.closed and owner.get("id") == beat.id:
         logger.warning(
             "the platform on %s%s has not said that it has ended; if it still runs, it loses the store %s and stops",
             owner["host"],

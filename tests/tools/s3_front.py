@@ -27,8 +27,22 @@ class Front(ThreadingHTTPServer):
             self.socket = tls.wrap_socket(self.socket, server_side=True)
         self.behind = behind
         self.refuses: dict[str, tuple[int, str, str]] = {}
-        self.asked: list[str] = []
+        self._spared = 0
+        self._lock = threading.Lock()
         self.address = f"127.0.0.1:{self.server_address[1]}"
+
+    def refuse_after(self, method: str, spared: int, answer: tuple[int, str, str]) -> None:
+        """So many more requests of this kind are handed on; then all are refused, until `refuses` is cleared."""
+        self._spared = spared
+        self.refuses[method] = answer
+
+    def refusal(self, method: str) -> tuple[int, str, str] | None:
+        answer = self.refuses.get(method) or self.refuses.get("*")
+        with self._lock:
+            if answer is not None and self._spared > 0:
+                self._spared -= 1
+                return None
+        return answer
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -36,21 +50,32 @@ class _Handler(BaseHTTPRequestHandler):
     server: Front
 
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.asked.append(self.command)
-        refusal = self.server.refuses.get(self.command) or self.server.refuses.get("*")
+        chunked = self.headers.get("Transfer-Encoding", "").lower() == "chunked"
+        body = self._chunks() if chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        refusal = self.server.refusal(self.command)
         if refusal is not None:
             status, code, words = refusal
             self._send(status, {"Content-Type": "application/xml"}, BODY.format(code, words).encode())
             return
         behind = http.client.HTTPConnection(self.server.behind, timeout=60)
         try:
-            behind.request(self.command, self.path, body, dict(self.headers))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            behind.request(self.command, self.path, iter([body]) if chunked else body, headers, encode_chunked=chunked)
             answer = behind.getresponse()
             kept = {k: v for k, v in answer.getheaders() if k.lower() not in ("connection", "transfer-encoding")}
             self._send(answer.status, kept, answer.read())
         finally:
             behind.close()
+
+    def _chunks(self) -> bytes:
+        """A body whose length was not said before."""
+        parts: list[bytes] = []
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            """What follows the last one, up to an empty line, is for nobody."""
+        return b"".join(parts)
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response_only(status)
