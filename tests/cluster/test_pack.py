@@ -78,10 +78,11 @@ def test_what_is_packed_follows_from_what_is_imported(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_executors_need_nothing_but_spark_python_and_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "env.tar.gz"
-    packed = pack_environment(archive)
+    plugins = ("tests.tools.opaque_store",)  # the store that the story uses
+    packed = pack_environment(archive, plugins)
     assert packed.bytes == archive.stat().st_size
     with tarfile.open(archive) as tar:
-        assert set(tar.getnames()) == {str(name) for _, name in task_environment().files}
+        assert set(tar.getnames()) == {str(name) for _, name in task_environment(plugins).files}
     told = subprocess.run(
         [sys.executable, "-m", "tests.cluster.story", str(tmp_path / "cluster"), str(archive)],
         cwd=ROOT,
