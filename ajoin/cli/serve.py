@@ -151,7 +151,7 @@ def _serve(settings: Settings, demo_streams: bool, suspend: tuple[str, ...], as_
                 say(f"recovering from {shown(settings.store) or settings.state_dir}")
                 platform = running.enter_context(launch.platform(settings, executor, suspend=suspend))
         if watch is not None:
-            launch.prepare(executor)
+            launch.prepare(settings, executor)
 
             def take_over(address: str) -> Platform:
                 here = settings.model_copy(update={"listen": address})

@@ -78,7 +78,7 @@ class EngineThread:
         self.latencies = Latencies(4 * limits.queries)
         self.changes = ChangeNotifier()
         self.state = PlatformState.STARTING
-        self.message = ""
+        self.message = self._waits_for = ""
         self.failure: AJoinError | None = None
 
     def start(self) -> None:
@@ -136,8 +136,9 @@ class EngineThread:
         """Something outside is missing (a broker, room on the disk): the planned epoch is tried again, less and less
         often.
         """
-        if self.message != str(outage):
+        if self._waits_for != outage.reason:  # every attempt may meet it at another object
             log.warning("epoch waits: %s", outage, extra={"epoch": self._engine.epoch + 1})
+        self._waits_for = outage.reason
         self.message = str(outage)
         self.changes.notify()
         return min(max(2 * pause, 0.05), LONGEST_WAIT)
@@ -145,7 +146,7 @@ class EngineThread:
     def _resumed(self) -> None:
         if self.message:
             log.info("epochs go on", extra={"epoch": self._engine.epoch})
-            self.message = ""
+            self.message = self._waits_for = ""
 
     def _longer(self, pause: float) -> float:
         return min(max(2 * pause, 0.01), max(self._pace.idle_interval, self._pace.epoch_interval))

@@ -23,7 +23,7 @@ from ajoin.platform.periodic import Periodic
 from ajoin.platform.platform import Pace, Platform, PlatformState, only
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
-from optimizer.errors import AJoinError, InvalidRequest
+from optimizer.errors import AJoinError, InvalidRequest, Unavailable
 from runtime import plugins
 from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
@@ -36,9 +36,13 @@ from runtime.execution.executor import Executor, LocalExecutor
 from runtime.kernels.warm import warm_up
 from runtime.log.lock import StateLock
 from runtime.machine.calibrate import calibrated
+from runtime.store.claim import OWNER
 from runtime.store.heartbeat import Pulse
 from runtime.store.objects import below, objects_at
+from runtime.store.sight import check_sight
 from runtime.store.watch import Watch
+
+logger = logging.getLogger("ajoin.platform")
 
 
 def load_plugins(settings: Settings) -> None:
@@ -168,8 +172,14 @@ def watch(settings: Settings) -> Watch:
     return Watch(objects_at(settings.store), settings.heartbeat_interval, settings.standby_after_stop, time.monotonic)
 
 
-def prepare(executor: Executor) -> None:
-    """What an opening would do first, done before: a standby has the time."""
+def prepare(settings: Settings, executor: Executor) -> None:
+    """What an opening would do first, done before: a standby has the time. A store that is away now may be back when it
+    is needed, and executors may be let in until then; one that is empty may not be mounted."""
+    try:
+        if objects_at(settings.store).get(OWNER) is not None:
+            check_sight(executor, settings.store)
+    except Unavailable as outage:
+        logger.warning("this standby could not take over now: %s", outage)
     warm_up()
     if not isinstance(executor, LocalExecutor):
         _weights(executor)

@@ -27,10 +27,11 @@ T = TypeVar("T")
 
 def stand_by(watch: Watch, interval: float, wait: Callable[[float], bool], take_over: Callable[[], T]) -> T | None:
     """What `take_over` gives when it is our turn; None: `wait(seconds)` said that the end has come."""
-    ended = False
+    ended, waits_for = False, ""
     while not ended:
         if watch.look():
-            log.info("the platform is gone; taking over")
+            if not waits_for:
+                log.info("the platform is gone; taking over")
             try:
                 return take_over()
             except FailedPrecondition as lost:
@@ -38,7 +39,9 @@ def stand_by(watch: Watch, interval: float, wait: Callable[[float], bool], take_
                     raise
                 log.info("another one has taken over: %s", lost)
             except Unavailable as outage:
-                log.warning("cannot take over now: %s", outage)
+                if waits_for != outage.reason:
+                    log.warning("cannot take over now: %s", outage)
+                waits_for = outage.reason
         ended = wait(interval)
     return None
 

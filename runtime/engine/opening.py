@@ -1,5 +1,6 @@
-"""Opening an engine: claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
+"""Opening an engine: look, claim, read, replay, take over, clean, deliver, finish. A step that fails leaks nothing.
 
+    look        tasks see the store that the driver sees
     claim       one process per state directory, and one platform per store, which shows that it lives
     read        the log that counts
     replay      the state is the fold of its events
@@ -9,7 +10,7 @@
     finish      an epoch that was planned and not committed is run again from its logged offsets, now or, without
                 `finish_on_open`, by the first `run_epoch`
 
-`open_parts` is the first three; `recover` the rest, on a whole engine.
+`open_parts` is the first four; `recover` the rest, on a whole engine.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ from runtime.execution.executor import Executor
 from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
-from runtime.store.heartbeat import Heart, NoHeart
+from runtime.store.heartbeat import Heart, NoHeart, note_predecessor
 from runtime.store.interface import LocalState, StateStore
+from runtime.store.objects import objects_at
+from runtime.store.sight import check_sight
 from runtime.store.stored import StoredState
 
 logger = logging.getLogger("ajoin.engine")
@@ -77,6 +80,8 @@ class Opened:
 def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock: Callable[[], int]) -> Opened:
     began, instance = time.monotonic(), uuid.uuid4().hex
     check_place(executor, config.store)
+    if config.store is not None:
+        check_sight(executor, config.store)
     with ExitStack() as undo:
         lock = StateLock(directory)
         undo.callback(lock.release)
@@ -123,6 +128,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
 def _store(directory: Path, config: EngineConfig, instance: str, together: bool) -> StateStore:
     if config.store is None:
         return LocalState(directory)
+    note_predecessor(objects_at(config.store))
     return StoredState(config.store, directory, config.cache_bytes, instance[:8], together)
 
 

@@ -150,5 +150,5 @@ def check_format(place: str, format: str, expected: str = str(FORMAT)) -> None:
         raise FailedPrecondition(
             f"{place} was written in format {format}, this version reads {expected}",
             reason="STATE_FORMAT",
-            hint="start with an empty state directory, or use the version that wrote this one",
+            hint="start with an empty place, or use the version that wrote this one",
         )

@@ -15,6 +15,7 @@ import os
 import pickle
 import re
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from optimizer.errors import AJoinError, FailedPrecondition, InternalError
+from optimizer.errors import AJoinError, FailedPrecondition, InternalError, Unavailable
 from runtime.api import ExecutorStatus
 from runtime.execution.outage import as_outage
 from runtime.execution.shipped import DONE, LACKS, Kept, Lacks, Parcel, Shipping, unpacked
@@ -158,7 +159,7 @@ class SparkExecutor:
 
     def _job(self, name: str, cores: int, ids: dict[int, str], parcel: Parcel, dealt: Sequence[bytes]) -> list[Any]:
         """What came of each of these, and in `ids` on which executor; a task's exception is raised."""
-        runner = _Runner(parcel, name, self._memory, loaded(), keep=not self.here)
+        runner = _Runner(parcel, name, self._memory, loaded(), self.here)
         pieces = self.context.parallelize(dealt, len(dealt)) if self.here else self._places.of(list(dealt), cores)
         outcomes = []
         for i, answer in enumerate(pieces.mapPartitions(runner).collect()):
@@ -220,8 +221,8 @@ class _Runner:
     """What a Spark task executes: a module-level class, so that it travels by name and not by value. `plugins`: those
     of the driver. A worker that does not have them yet loads them before it reads anything that may need them."""
 
-    def __init__(self, parcel: Parcel, name: str, memory: _Memory, plugins: tuple[str, ...], keep: bool) -> None:
-        self.parcel, self.name, self.memory, self.plugins, self.keep = parcel, name, memory, plugins, keep
+    def __init__(self, parcel: Parcel, name: str, memory: _Memory, plugins: tuple[str, ...], here: bool) -> None:
+        self.parcel, self.name, self.memory, self.plugins, self.here = parcel, name, memory, plugins, here
 
     def __call__(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         limit = self.memory.limit
@@ -229,7 +230,7 @@ class _Runner:
             meter = Meter()
             try:
                 load(self.plugins)
-                work = partial(_run_all, self.parcel, piece, self.keep)
+                work = partial(_run_all, self.parcel, piece, not self.here)
                 outcome: Any = run_within(limit, f"a task of {self.name}", work) if piece != DONE else None
             except Lacks:
                 outcome = LACKS
@@ -237,7 +238,15 @@ class _Runner:
                 outcome = as_outage(e)
                 if outcome is None:
                     raise
+                if isinstance(outcome, Unavailable) and not self.here:
+                    outcome = _placed(outcome)
             yield pickle.dumps((outcome, meter.read(), own_id()))
+
+
+def _placed(outage: Unavailable) -> Unavailable:
+    """An outage on one machine is not one everywhere."""
+    where = f"on executor {socket.gethostname()}: {outage.message}"
+    return Unavailable(where, reason=outage.reason, hint=outage.hint)
 
 
 def _run_all(parcel: Parcel, tasks: bytes, keep: bool) -> list[Any]:

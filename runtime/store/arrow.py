@@ -3,13 +3,14 @@
 A store of objects (s3, gcs, abfs) shows an upload when it is complete; anywhere else the bytes go to a temporary name
 and are renamed. On a path `sync` also forces them to disk; the other kinds always have them safe when `put` returns.
 
-A file system that does not answer is an outage (`STORE_UNAVAILABLE`), to be waited out like a full disk, and so is one
-that lets nobody in (`STORE_REFUSED`): credentials run out, and come back.
+What a failure means, and whether it is an outage, is in failures.py. S3 does not say why it refuses a HEAD, which is
+how reading begins; then the folder is listed, because that is refused for the same reason and in words.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,19 +20,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from optimizer.errors import InvalidRequest, Unavailable
+from optimizer.errors import InvalidRequest
 from runtime.machine.cache import BoundedCache
+from runtime.store.failures import BODILESS, explained
 from runtime.store.objects import shown
 
 OBJECT_STORES = ("s3", "gcs", "abfs")
-REFUSALS = (
-    "NO_SUCH_BUCKET",
-    "ACCESS_DENIED",
-    "INVALID_ACCESS_KEY_ID",
-    "INVALID_CLIENT_TOKEN",
-    "SIGNATURE_DOES_NOT_MATCH",
-)
-"""pyarrow names the error of the store in its text, and has no other place for it."""
+_SCHEME = re.compile(r"[a-z][a-z0-9+]*:(?!//)")
 DELAYED = "allow_delayed_open"
 KEPT_OPEN = 1024
 """Objects whose length is remembered. An open object of a store of objects is no more than that."""
@@ -50,6 +45,13 @@ class ArrowObjects:
 
     def put(self, name: str, data: Any, *, sync: bool = True) -> int:
         path = self._path(name)
+        try:
+            self._put(name, path, data, sync)
+        except FileNotFoundError as failure:  # there can be no such folder
+            raise explained(self.uri, name, failure) from failure
+        return memoryview(data).nbytes
+
+    def _put(self, name: str, path: str, data: Any, sync: bool) -> None:
         with self._reaching(name):
             if self._whole:
                 self._write(path, data, sync)
@@ -58,7 +60,6 @@ class ArrowObjects:
                 temporary = f"{folder}/.{last}.{uuid.uuid4().hex[:8]}.tmp"
                 self._write(temporary, data, sync)
                 self._rename(temporary, path, sync)
-        return memoryview(data).nbytes
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -130,39 +131,39 @@ class ArrowObjects:
             yield
         except FileNotFoundError:
             raise
-        except OSError as e:
-            said = f"({name or 'its list'}): {e}"
-            if refused(e):
-                raise Unavailable(
-                    f"the store {shown(self.uri)} refuses the platform {said}",
-                    reason="STORE_REFUSED",
-                    hint="check that the bucket exists, and the credentials; nothing is lost, and a platform that runs "
-                    "goes on when it is let in",
-                ) from e
-            raise Unavailable(
-                f"the store {shown(self.uri)} does not do its work {said}",
-                reason="STORE_UNAVAILABLE",
-                hint="nothing is lost; the platform goes on when it answers again",
-            ) from e
+        except OSError as failure:
+            raise explained(self.uri, name or "its list", self._in_words(failure)) from failure
+
+    def _in_words(self, failure: OSError) -> OSError:
+        if BODILESS in str(failure):
+            try:
+                self._fs.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+            except OSError as wordy:
+                return wordy
+        return failure
 
 
 def _resolve(uri: str) -> tuple[Any, str]:
     """(file system, path). A plain path may be relative."""
+    if "://" not in uri and (scheme := _SCHEME.match(uri)):
+        raise _invalid(uri, f"{scheme[0]} is followed by // in a URI; a path of that name begins with ./")
     try:
         system, path = fs.FileSystem.from_uri(_sparing(uri) if "://" in uri else str(Path(uri).expanduser().resolve()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise InvalidRequest(
-            f"the store {shown(uri)!r} is neither a path nor a URI that pyarrow knows: {e}",
-            reason="STORE_INVALID",
-            hint="for example s3://bucket/folder, hdfs://host/folder, or a path",
-        ) from e
+        raise _invalid(uri, str(e).replace(uri, shown(uri))) from e
     except OSError as e:
-        raise Unavailable(f"the store {shown(uri)} cannot be reached: {e}", reason="STORE_UNAVAILABLE") from e
+        raise explained(uri, "on opening it", e) from e
+    if not path.strip("/"):
+        raise _invalid(uri, "it names no bucket or folder")
     return system, path.rstrip("/")
 
 
-def refused(failure: OSError) -> bool:
-    return isinstance(failure, PermissionError) or any(f"AWS Error {name}" in str(failure) for name in REFUSALS)
+def _invalid(uri: str, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the store {shown(uri)!r} is neither a path nor a URI that pyarrow knows: {why}",
+        reason="STORE_INVALID",
+        hint="for example s3://bucket/folder, hdfs://host/folder, or a path",
+    )
 
 
 def _part(file: Any, offset: int, length: int) -> bytes:

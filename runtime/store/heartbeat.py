@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from optimizer.errors import AJoinError, Unavailable
-from runtime.store.claim import Claim
-from runtime.store.objects import Objects
+from runtime.store.claim import OWNER, Claim
+from runtime.store.objects import Objects, shown
 
 logger = logging.getLogger("ajoin.store")
 
@@ -63,6 +63,22 @@ class Beat:
         return cls(told["id"], told["count"], told["interval"], told["address"], told["closed"])
 
 
+def note_predecessor(store: Objects) -> None:
+    """Tell whoever opens a store that somebody may still run on it. The claim fences that one; nobody is asked."""
+    try:
+        raw, beat = store.get(OWNER), Beat.read(store)
+        owner = json.loads(raw or b"{}")
+    except (ValueError, KeyError):  # of another version, which the claim says better
+        return
+    if beat is not None and not beat.closed and owner.get("id") == beat.id:
+        logger.warning(
+            "the platform on %s%s has not said that it has ended; if it still runs, it loses the store %s and stops",
+            owner["host"],
+            f" ({beat.address})" if beat.address else "",
+            shown(store.uri),
+        )
+
+
 class Heart:
     """Beats from `start` to `stop`. Its thread alone writes the object; others may ask `check`."""
 
@@ -100,6 +116,8 @@ class Heart:
                 self._claim.check()
                 if not closed or self._closed:
                     self._beat(count, closed)
+                if waits:
+                    logger.info("heartbeats go on")
                 waits = False
             except Unavailable as outage:
                 if not waits:

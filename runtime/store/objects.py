@@ -25,6 +25,8 @@ R = TypeVar("R")
 ATTEMPTS = 4
 PAUSE = 0.1
 """Seconds before the second attempt; each further one waits three times as long."""
+ENOUGH = 5.0
+"""Seconds after which there is no further attempt. S3's client has tried for six when it cannot connect."""
 
 
 class Objects(Protocol):
@@ -64,10 +66,17 @@ class Objects(Protocol):
 
 
 class Patient:
-    """Another store, each of whose operations is tried several times before it counts as an outage."""
+    """Another store, each of whose operations is tried several times before it counts as an outage. One that says no,
+    or is full, will say the same in a second."""
 
-    def __init__(self, objects: Objects, sleep: Callable[[float], None] = time.sleep, rng: random.Random | None = None):
-        self._objects, self._sleep, self._rng = objects, sleep, rng or random.Random()
+    def __init__(
+        self,
+        objects: Objects,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._objects, self._sleep, self._rng, self._clock = objects, sleep, rng or random.Random(), clock
         self.uri = objects.uri
 
     def put(self, name: str, data: Any, *, sync: bool = True) -> int:
@@ -92,10 +101,13 @@ class Patient:
         return self._objects.path(name)
 
     def _try(self, act: Callable[[], R]) -> R:
+        began = self._clock()
         for attempt in range(ATTEMPTS - 1):
             try:
                 return act()
-            except Unavailable:
+            except Unavailable as outage:
+                if outage.reason != "STORE_UNAVAILABLE" or self._clock() - began > ENOUGH:
+                    raise
                 # Many tasks may have met the same outage: they must not all come back at the same moment.
                 self._sleep(PAUSE * 3**attempt * self._rng.uniform(0.5, 1.5))
         return act()
@@ -120,6 +132,11 @@ def below(uri: str, name: str) -> str:
     """The URI of a folder of a store, as a store of its own."""
     place, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
     return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+
+def has_key(uri: str) -> bool:
+    """Are there credentials in the URI itself?"""
+    return _CREDENTIALS.search(uri) is not None
 
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#]*@")

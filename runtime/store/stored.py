@@ -73,6 +73,7 @@ class StoredState:
         )
         self._runs, self._lock = 0, threading.Lock()
         self._failed_until, self._swept_until = 0, 0
+        self._cannot_delete = False
         self._cache: Cache | None = None
 
     # -- opening --------------------------------------------------------------------------------------------------
@@ -161,6 +162,8 @@ class StoredState:
     def sweep(self, state: State) -> None:
         waiting = list(self._discarded)
         try:
+            if self._cannot_delete and waiting:
+                self.objects.delete(waiting[0])  # the others would wait for the same answer, one after the other
             for name, _ in zip(waiting, self._pool.map(self.objects.delete, waiting), strict=True):
                 self._discarded.pop(name, None)
                 reach("store.swept")
@@ -169,8 +172,13 @@ class StoredState:
                 if self._swept_until >= self._failed_until:
                     self._failed_until = 0
             self._swept_until = self._runs
+            if self._cannot_delete:
+                logger.info("what is not needed any more is deleted again")
+            self._cannot_delete = False
         except Unavailable as outage:
-            logger.warning("%d objects wait to be deleted: %s", len(self._discarded), outage)
+            if not self._cannot_delete:
+                logger.warning("what is not needed any more stays in the store until it can be deleted: %s", outage)
+            self._cannot_delete = True
 
     def _left_by_failed_runs(self, state: State) -> list[str]:
         """Unlisted objects of runs that began before the last sweep."""

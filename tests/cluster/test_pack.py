@@ -77,10 +77,11 @@ def test_what_is_packed_follows_from_what_is_imported(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_executors_need_nothing_but_spark_python_and_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "env.tar.gz"
-    packed = pack_environment(archive)
+    plugins = ("tests.tools.opaque_store",)  # the store that the story uses
+    packed = pack_environment(archive, plugins)
     assert packed.bytes == archive.stat().st_size
     with tarfile.open(archive) as tar:
-        assert set(tar.getnames()) == {str(name) for _, name in task_environment().files}
+        assert set(tar.getnames()) == {str(name) for _, name in task_environment(plugins).files}
     report = told("tests.cluster.story", tmp_path / "cluster", archive)
     rows = {id: sorted(tuple(row) for row in got) for id, got in report["rows"].items()}
     assert rows == expected(report["epochs"])

@@ -1,16 +1,11 @@
 """A real Apache Kafka broker on loopback, in KRaft mode: one process that is broker and controller.
 
-Maven brings its jars once (see pom.xml) into a cache outside the repository, named after the pom's content; the
-broker's own main class runs them. `Unreachable` means that the jars are not cached and cannot be fetched.
+Maven brings its jars (pom.xml); the broker's own main class runs them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
+from tests.tools import maven
 from tests.tools.ports import free_port
 
 POM = Path(__file__).with_name("pom.xml")
@@ -28,32 +24,9 @@ START_S = 300.0
 USER, PASSWORD = "ajoin", "only-for-tests"
 
 
-class Unreachable(Exception):
-    """The broker's jars are not here and cannot be fetched; says why."""
-
-
 def jars() -> Path:
-    """The directory with the jars; fetched when missing (about 50 MB)."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin-kafka"
-    wanted = base / hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
-    if wanted.is_dir():
-        return wanted
-    for tool in ("mvn", "java"):
-        if shutil.which(tool) is None:
-            raise Unreachable(f"{tool} is not installed, and the broker's jars are not in {base}")
-    base.mkdir(parents=True, exist_ok=True)
-    fetched = Path(tempfile.mkdtemp(prefix=".fetching-", dir=base))
-    command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    done = subprocess.run([*command, f"-DoutputDirectory={fetched}"], capture_output=True, text=True, timeout=900)
-    if done.returncode != 0:
-        shutil.rmtree(fetched, ignore_errors=True)
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise Unreachable(f"Maven could not fetch the broker's jars: {' '.join(said[:2]) or done.stderr[-300:]}")
-    try:
-        fetched.rename(wanted)
-    except OSError:  # somebody else was faster
-        shutil.rmtree(fetched, ignore_errors=True)
-    return wanted
+    """The directory with the broker's jars (about 50 MB)."""
+    return maven.jars(POM, "ajoin-kafka")
 
 
 class Broker:

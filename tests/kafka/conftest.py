@@ -9,7 +9,8 @@ from itertools import count
 import pytest
 
 from runtime.connectors.kafka.connection import close_idle
-from tests.kafka.broker import Broker, Unreachable, jars
+from tests.kafka.broker import Broker, jars
+from tests.tools.maven import Unreachable
 
 
 @pytest.fixture(scope="session")

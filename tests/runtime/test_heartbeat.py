@@ -7,8 +7,10 @@ import time
 import pytest
 
 from ajoin.platform.platform import Platform, PlatformState
+from ajoin.sql import parse_query
 from optimizer.errors import FailedPrecondition, Unavailable
 from optimizer.model.types import Column, ColumnType, StreamSchema
+from runtime.api import CreateQuery
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -232,3 +234,47 @@ def test_a_platform_that_was_stopped_is_not_waited_for_or_waited_for_for_ever(st
     take(store, "b2")
     watched.beat("b2")
     assert watched.looks(4) == GONE
+
+
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_clocks_that_differ_by_minutes_change_nothing(tmp_path, store, minutes):
+    """Of the owner, of the one that stands by, and of the one that watches; all that counts is whether beats come."""
+    skew = minutes * 60_000
+    config = EngineConfig(store=store.uri, pulse=PULSE)
+    first = Engine.open(tmp_path / "a", LocalExecutor(), config, lambda: wall_clock() + skew)
+    columns = tuple(Column(name, ColumnType(type)) for name, type in V.items())
+    first.create_stream(StreamSchema("V", columns, "ts"), ConnectorSpec("push"))
+    first.apply([CreateQuery("q", parse_query("SELECT vID FROM V", first.schemas()))])
+    until(lambda: Beat.read(store) is not None)
+    assert not any("time" in name or name.endswith("_ms") for name in Beat.__dataclass_fields__)
+    watched = Watched(store)
+    watched.clock.now = 1e9 + 60 * minutes  # its own clock; nobody else's is near it
+    for n in range(5):
+        first.push("V", [{"ts": n, "vID": n, "geo": "x"}])
+        first.run_epoch()
+        before = Beat.read(store).count
+        until(lambda before=before: Beat.read(store).count > before)
+        assert watched.looks(PATIENCE) == [False] * PATIENCE
+    first.push("V", [{"ts": 5, "vID": 5, "geo": "x"}])
+    first.fall_silent()
+    assert watched.looks(PATIENCE + 1)[-1]
+    second = Engine.open(tmp_path / "b", LocalExecutor(), config, lambda: wall_clock() - skew)
+    with pytest.raises(FailedPrecondition) as taken:
+        first.run_epoch()
+    assert taken.value.reason == "STATE_TAKEN"
+    while second.has_input():
+        second.run_epoch()
+    assert [v for b in second.read_results("q") for v in b.rows.column("vID").to_pylist()] == list(range(6))
+    first.abandon()
+    second.close()
+
+
+def test_opening_a_store_that_somebody_may_still_use_is_noted(tmp_path, store, caplog):
+    config = EngineConfig(store=store.uri, pulse=PULSE)
+    first = Engine.open(tmp_path / "a", LocalExecutor(), config)
+    until(lambda: Beat.read(store) is not None)
+    Engine.open(tmp_path / "b", LocalExecutor(), config).close()
+    assert "here:7411" in caplog.text and caplog.text.count("has not said that it has ended") == 1
+    first.abandon()
+    Engine.open(tmp_path / "c", LocalExecutor(), config).close()
+    assert caplog.text.count("has not said that it has ended") == 1, "the second one has"

@@ -106,7 +106,7 @@ def test_a_closed_door_is_said_and_nothing_is_left_behind(s3: MinIO, bucket: str
     with pytest.raises(Unavailable) as refused:
         Engine.open(tmp_path / "state", LocalExecutor(), EngineConfig(store=uri))
     assert refused.value.reason == "STORE_REFUSED"
-    assert "bucket exists" in refused.value.hint and bucket in refused.value.message
+    assert "correct" in refused.value.hint and bucket in refused.value.message
     assert SECRET not in str(refused.value) and "not-the-secret" not in str(refused.value)
     assert objects(s3, bucket) == []
     assert {p.name for p in (tmp_path / "state").iterdir()} == {"lock"}

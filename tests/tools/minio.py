@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
+import hmac
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -109,10 +114,10 @@ def _build(wanted: Path) -> None:
 
 
 class MinIO:
-    """Keeps its port and its data over `stop` and `start`."""
+    """Keeps its port and its data over `stop` and `start`. `settings`: more of its environment."""
 
-    def __init__(self, program: Path, directory: Path) -> None:
-        self._program, self._directory = program, directory
+    def __init__(self, program: Path, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._program, self._directory, self._settings = program, directory, dict(settings or {})
         self._log = directory / "minio.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"127.0.0.1:{free_port()}"
@@ -120,6 +125,7 @@ class MinIO:
     def start(self) -> None:
         """Returns when the server answers."""
         environment = os.environ | {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
+        environment |= self._settings
         command = [str(self._program), "server", "--quiet", "--address", self.address, str(self._directory / "data")]
         with open(self._log, "ab") as out:
             self._process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
@@ -172,10 +178,45 @@ class MinIO:
     def uri(self, bucket: str, path: str = "platform", key: str = KEY, secret: str = SECRET) -> str:
         return f"s3://{key}:{secret}@{bucket}/{path}?scheme=http&endpoint_override={self.address}"
 
+    def limited(self, *actions: str) -> dict[str, str]:
+        """Credentials that allow only these actions, as environment variables; they last an hour."""
+        policy = {
+            "Version": "2012-10-17",
+            "Statement": [{"Effect": "Allow", "Action": list(actions), "Resource": ["arn:aws:s3:::*"]}],
+        }
+        body = urllib.parse.urlencode({"Action": "AssumeRole", "Version": "2011-06-15", "Policy": json.dumps(policy)})
+        with urllib.request.urlopen(self._signed(body.encode()), timeout=60) as answer:
+            told = dict(re.findall(r"<(AccessKeyId|SecretAccessKey|SessionToken)>([^<]+)<", answer.read().decode()))
+        names = {"AccessKeyId": "AWS_ACCESS_KEY_ID", "SecretAccessKey": "AWS_SECRET_ACCESS_KEY"}
+        return {names.get(name, "AWS_SESSION_TOKEN"): value for name, value in told.items()}
+
+    def _signed(self, body: bytes) -> urllib.request.Request:
+        """A request to the service that hands out credentials, with the fourth version of Amazon's signatures."""
+        stamp, digest = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), hashlib.sha256(body).hexdigest()
+        scope = (stamp[:8], "us-east-1", "sts", "aws4_request")
+        headers = {
+            "content-type": "application/x-www-form-urlencoded",
+            "host": self.address,
+            "x-amz-content-sha256": digest,
+            "x-amz-date": stamp,
+        }
+        lines, names = "".join(f"{k}:{v}\n" for k, v in headers.items()), ";".join(headers)
+        asked = hashlib.sha256("\n".join(["POST", "/", "", lines, names, digest]).encode()).hexdigest()
+        key = f"AWS4{SECRET}".encode()
+        for part in scope:
+            key = hmac.digest(key, part.encode(), "sha256")
+        signature = hmac.digest(
+            key, "\n".join(["AWS4-HMAC-SHA256", stamp, "/".join(scope), asked]).encode(), "sha256"
+        ).hex()
+        headers["authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={KEY}/{'/'.join(scope)}, SignedHeaders={names}, Signature={signature}"
+        )
+        return urllib.request.Request(f"http://{self.address}/", data=body, headers=headers, method="POST")
+
 
 @contextmanager
-def running(directory: Path) -> Iterator[MinIO]:
-    server = MinIO(binary(), directory)
+def running(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[MinIO]:
+    server = MinIO(binary(), directory, settings)
     server.start()
     try:
         yield server
