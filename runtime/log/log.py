@@ -37,7 +37,7 @@ from runtime.log.snapshots import (
 
 logger = logging.getLogger("ajoin.log")
 
-FORMAT = 7
+FORMAT = 8
 
 
 class LogContents(NamedTuple):
