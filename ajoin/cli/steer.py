@@ -1,4 +1,4 @@
-"""`ajoin optimize`, `scale`, `force ...`, `unpin`, `settings`, `set`: change how queries run, never what they return."""
+"""`ajoin optimize`, `scale`, `force`, `unpin`, `settings`, `set`: change how queries run, never what they return."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """A change of plan in parts that can be made one without the other.
 
-Query groups share nothing: neither state nor cost. So where a wanted plan differs from the running one, the groups
-that exchange queries belong together, and everything else is independent. Such a *part* says, for each query that
-changes, from where to where; it needs nothing else, so it can be kept, priced again when statistics have changed, and
-made on a plan that has moved on meanwhile, as long as the queries that it moves still are where it found them.
+Query groups share nothing, neither state nor cost, and neither do queries of one group whose streams are others, as
+long as no query links them. So where a wanted plan differs from the running one, the streams of groups that exchange
+queries or are joined by one belong together, and everything else is independent. Such a *part* says, for each query
+that changes, from where to where; it needs nothing else, so it can be kept, priced again when statistics have changed,
+and made on a plan that has moved on meanwhile, as long as the queries that it moves still are where it found them.
 
 A part can also be cut by queries: what is left of it moves the others only, and is a legal plan too, because a query
 runs with its tree in any group. Whether that is still worth anything must be asked again.
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from networkx.utils import UnionFind
 
-from optimizer.model.plan import Node, Placement, Plan
+from optimizer.model.plan import Leaf, Node, Placement, Plan
 from optimizer.model.trees import regroup
 
 
@@ -48,9 +49,9 @@ class Part:
         return frozenset(g for m in self.moves for g in (m.old_group, m.group))
 
     @property
-    def wish(self) -> frozenset[tuple[str, str, bool]]:
-        """What it wants, whatever numbers groups have: per query its order, and whether it moves."""
-        return frozenset((m.uid, str(m.root), m.group != m.old_group) for m in self.moves)
+    def places(self) -> frozenset[tuple[int, Leaf]]:
+        """What it touches: in which groups which streams are used differently."""
+        return frozenset((g, leaf) for m in self.moves for g in (m.old_group, m.group) for leaf in m.root.leaves)
 
     def only(self, uids: Collection[str]) -> Part:
         return replace(self, moves=tuple(m for m in self.moves if m.uid in uids))
@@ -69,14 +70,17 @@ def parts_of(plan: Plan, candidate: Plan) -> tuple[Part, ...]:
         for p in candidate.placements
         if (p.group, p.root) != (before[p.uid].group, before[p.uid].root)
     ]
-    linked: UnionFind[int] = UnionFind()
+    linked: UnionFind[tuple[int, Leaf]] = UnionFind()
+    for p in (*plan.placements, *candidate.placements):
+        linked.union(*((p.group, leaf) for leaf in p.root.leaves))
     for m in moves:
-        linked.union(m.old_group, m.group)
-    found: dict[int, list[Move]] = {}
+        leaf = m.root.leaves[0]
+        linked.union((m.old_group, leaf), (m.group, leaf))
+    found: dict[tuple[int, Leaf], list[Move]] = {}
     for m in moves:
-        found.setdefault(linked[m.group], []).append(m)
+        found.setdefault(linked[m.group, m.root.leaves[0]], []).append(m)
     fresh = candidate.groups.keys() - plan.groups.keys()
-    return tuple(Part(tuple(found[g]), frozenset(m.group for m in found[g] if m.group in fresh)) for g in found)
+    return tuple(Part(tuple(own), frozenset(m.group for m in own if m.group in fresh)) for own in found.values())
 
 
 def fitted(part: Part, plan: Plan) -> Part | None:

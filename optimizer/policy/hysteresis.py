@@ -73,9 +73,11 @@ class Hysteresis:
         return max(1, config.confirmations) << max((known.get(uid, 0) for uid in uids), default=0)
 
     def wanted(self, part: Part) -> int:
-        """How often in a row something was wanted of which this is more than half."""
-        asked = part.wish
-        again = [w.wanted for w in self.wishes if len(asked & w.part.wish) * 2 > len(asked)]
+        """How often in a row another place was wanted for more than half of the queries that it moves. It need not be
+        the same place: while statistics settle, the best one changes, and what was best before is worth it still, or
+        it would not be a wish any more."""
+        asked = part.uids
+        again = [w.wanted for w in self.wishes if len(asked & w.part.uids) * 2 > len(asked)]
         return max(again, default=0)
 
     def after(

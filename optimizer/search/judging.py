@@ -4,7 +4,7 @@ A search looks at the plan as a whole; here its result is taken to pieces (`mode
 (`policy.hysteresis`). So a part that is held back holds nothing else back:
 
 - Wishes of earlier optimizations are priced again, and compete with what was found now: of parts that touch the same
-  groups the one that gains most stands.
+  place the one that gains most stands.
 - Of a part that must still wait, the queries that were just created move at once, where that pays by itself. Nobody
   else moves with them, so no state of others is rebuilt.
 - Of a part that waits for restless queries only, the others move without them, where that pays by itself.
@@ -14,13 +14,13 @@ Cost: a part is priced by the groups that it touches, so all of them together ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from optimizer.cost.model import CostModel, Shared
 from optimizer.model.parts import Part, fitted
 from optimizer.model.pins import Pins
-from optimizer.model.plan import Node, Placement, Plan, SourceNode, walk
+from optimizer.model.plan import Leaf, Node, Placement, Plan, SourceNode, walk
 from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Wish, Worth, worth
 from optimizer.search.assemble import trees_of
 from optimizer.search.clusters import Cluster, Singles, cluster
@@ -132,7 +132,14 @@ def judge(
 class _Judging:
     """One optimization's judgement while it is made."""
 
-    def __init__(self, config, at, price, weigh, newcomers) -> None:  # type: ignore[no-untyped-def]
+    def __init__(
+        self,
+        config: HysteresisConfig,
+        at: Hysteresis,
+        price: Pricer,
+        weigh: Callable[[Offer], Worth],
+        newcomers: frozenset[str],
+    ) -> None:
         self._config, self._at, self._price, self._weigh, self._newcomers = config, at, price, weigh, newcomers
         self.accepted: list[Part] = []
         self.better: list[Part] = []
@@ -181,9 +188,10 @@ class _Judging:
 
 
 def _strongest(offers: Iterable[Offer]) -> Iterator[Offer]:
-    """Those that gain most; of parts that touch the same groups one."""
-    touched: set[int] = set()
+    """Those that gain most; of parts that touch the same place one."""
+    touched: set[tuple[int, Leaf]] = set()
     for offer in sorted(offers, key=lambda o: (-o.gain, o.part.moves[0].uid)):
-        if touched.isdisjoint(offer.part.groups):
-            touched |= offer.part.groups
+        places = offer.part.places
+        if touched.isdisjoint(places):
+            touched |= places
             yield offer

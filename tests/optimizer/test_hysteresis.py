@@ -97,7 +97,7 @@ def test_after_calm_a_query_is_forgotten():
     assert h.at == Hysteresis()
 
 
-def test_another_wish_for_the_same_queries_begins_anew():
+def test_another_wish_for_the_same_queries_goes_on_counting_and_for_others_begins_anew():
     at = Hysteresis((Wish(part("a", "b"), 5),))
     assert at.wanted(part("a", "b")) == at.wanted(part("a")) == 5
     assert at.wanted(part("a", "c")) == at.wanted(part("c")) == 0
