@@ -91,6 +91,7 @@ def _merged(base: Memory, found: Memory, now: Memory) -> Memory:
         found,
         created=(now.created - settled) | released,
         deleted=(now.deleted - base.deleted) | found.deleted,
+        drifted=found.drifted | (now.drifted - base.drifted),
         changes=found.changes + now.changes - base.changes,
         quiet=now.quiet,
     )

@@ -37,7 +37,7 @@ class Memory:
     - `achieved`: cost of the plan that the last full run found, as a part of what its queries would cost one by one.
     - `promised`: which part of its cost the running plan could have been spared then.
     - `seen`: what the queries' statistics were when they were last looked at; `drifted`: those that are to be looked at
-      once more, because theirs were changing.
+      once more, because theirs were changing, or because they were pinned until now.
     - `hysteresis`, `quiet`: what the two policies that wait for confirmation remember.
     - `apart`: the queries that are kept apart, or were not long ago.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from optimizer.beside import Found, adopted
 from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, ResourceExhausted
 from optimizer.model import changelog
-from optimizer.model.pins import NO_PINS
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import Plan, RunningQuery, uid_of
 from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
@@ -255,11 +255,14 @@ class Batch:
         self.plan, self.memory = rescaling.plan, rescaling.memory
 
     def _unpin(self, ids: Sequence[str], scale: bool) -> None:
+        """The next optimization looks at the queries that are released, whatever their statistics say."""
         if not ids and not scale:
-            self.pins = NO_PINS
-            return
-        uids = [self._uid(id) for id in ids]
-        self.pins = replace(self.pins.without(uids), scale=self.pins.scale and not scale)
+            released, self.pins = self.pins, NO_PINS
+        else:
+            uids = [self._uid(id) for id in ids]
+            released = Pins(self.pins.orders.intersection(uids), self.pins.groups.intersection(uids))
+            self.pins = replace(self.pins.without(uids), scale=self.pins.scale and not scale)
+        self.memory = replace(self.memory, drifted=self.memory.drifted | released.orders | released.groups)
 
     def _event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)
