@@ -17,7 +17,7 @@ from optimizer.optimize import CostBasedOptimizer
 from optimizer.policy.memory import Memory
 from runtime.api import Adopt, ScaleTo
 
-SOON, EPOCHS, TUPLES = 3, 5, 240
+SOON, EPOCHS, TUPLES = 3, 3, 400
 CHAINS = ("ABC", "DEF")
 FEW, MANY = 0.03, 1.0
 
@@ -62,7 +62,7 @@ class Load:
                     for i in range(TUPLES)
                 ]
                 self.local.push(stream, *rows)
-            self.now += 250
+            self.now += TUPLES
             self.local.run_epoch()
         self.local.engine.apply([Adopt(self.found())])
         return self.local.engine.plan.version > before
@@ -84,7 +84,7 @@ class Load:
         return {running[p.uid].id: str(p.root) for p in self.local.engine.plan.placements}
 
     def settle(self) -> None:
-        for _ in range(12):
+        for _ in range(7):
             self.period()
         assert self.left_to_gain() < 0.05
 
