@@ -94,7 +94,7 @@ def measure(queries: int, probes: int, period: float, rounds: int) -> dict[str, 
         feeder.start()
         parts.callback(feeder.join)
         parts.callback(stopped.set)
-        platform.wait_until(lambda: platform.epoch >= 5)
+        platform.wait_until(lambda: platform.epoch >= 3)
         Optimizing(platform).once()  # the plan settles first
         Optimizing(platform).once()
         for _ in range(rounds):
@@ -103,6 +103,7 @@ def measure(queries: int, probes: int, period: float, rounds: int) -> dict[str, 
                     if (work := job(mode, platform)) is not None:
                         running.enter_context(Periodic(mode, work, lambda: period))
                     found[mode] += probed(platform, rng, probes)
+                print(mode, said(found[mode]), flush=True)
     return found
 
 
@@ -116,8 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = measure(asked.queries, asked.probes, asked.period, asked.rounds)
     print(f"{asked.queries} queries, an optimization {asked.period:g} s after the last, {asked.rounds} rounds")
     for mode, seconds in found.items():
-        p50, p90, p99 = np.percentile(seconds, (50, 90, 99))
-        print(f"{mode:<7} n={len(seconds)}  p50 {p50:.3f} s  p90 {p90:.3f} s  p99 {p99:.3f} s")
+        print(f"{mode:<7} {said(seconds)}")
+
+
+def said(seconds: Sequence[float]) -> str:
+    p50, p90, p99 = np.percentile(seconds, (50, 90, 99))
+    return f"n={len(seconds)}  p50 {p50:.3f} s  p90 {p90:.3f} s  p99 {p99:.3f} s"
 
 
 if __name__ == "__main__":
