@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -31,6 +32,7 @@ from ajoin.platform.catalog import Limits
 from ajoin.sql import QueryLimits
 from optimizer.errors import InvalidRequest, NotFound
 from runtime.api import Budget
+from runtime.control.steering import STEERABLE, Steering, check_name
 from runtime.store.objects import shown as without_secret
 
 DEFAULT_FILE = Path("ajoin.toml")
@@ -105,6 +107,39 @@ class Settings(BaseSettings):
     epoch_interval: float = Field(0.5, ge=0, description="least seconds between two epoch starts")
     idle_interval: float = Field(2.0, ge=0, description="most seconds between two epoch starts without data")
     optimize_period: float = Field(10.0, ge=0, description="seconds between two optimizer runs; 0: only on request")
+    optimize_full_after: float = Field(
+        0.5, ge=0, description="created and deleted queries, as a share of those running, that make a run a full one"
+    )
+    optimize_full_gain: float = Field(
+        0.15, ge=0, description="share of the cost that a full run must promise to save to be made"
+    )
+    optimize_full_drift: float = Field(
+        0.1, ge=0, description="share of the queries whose statistics have changed that makes a run a full one"
+    )
+    optimize_full_every: int = Field(6, ge=0, description="runs after which one is a full one; 0: never for that")
+    optimize_min_gain: float = Field(
+        0.03, ge=0, le=1, description="gain below which nothing changes, as a share of what the changed queries cost"
+    )
+    optimize_slow_epoch: float = Field(
+        1.0, ge=0, description="seconds of their work that a change is taken to cost, besides the state to be rebuilt"
+    )
+    optimize_confirmations: int = Field(
+        2, ge=1, le=1000, description="runs in a row that must want a change of running queries"
+    )
+    optimize_calm: int = Field(
+        6, ge=1, description="runs without a wish to move a query until it is held back half as long again"
+    )
+    optimize_max_doublings: int = Field(
+        6, ge=0, le=20, description="times that optimize_confirmations is doubled at most for queries that flap"
+    )
+    scale_latency: float = Field(5.0, gt=0, description="seconds a query may be late before its plan is scaled up")
+    scale_above: float = Field(0.8, gt=0, description="busy share of an epoch above which a partition is slow")
+    scale_below: float = Field(0.3, ge=0, description="busy share below which a partition has little to do")
+    scale_skew: float = Field(1.5, ge=1, description="times as busy as the average that a partition counts as skewed")
+    scale_patience: int = Field(3, ge=1, description="runs in a row with little to do before scaling down or in")
+    scale_max_ways: int = Field(8, ge=1, le=64, description="most ways that the optimizer splits a partition")
+    scale_min_partitions: int = Field(1, ge=1, le=1024, description="fewest partitions the optimizer scales in to")
+    scale_max_partitions: int = Field(256, ge=1, le=1024, description="most partitions the optimizer scales out to")
     retention_epochs: int = Field(10_000, ge=1, description="epochs a query's result log keeps")
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
     epoch_rows: int = Field(
@@ -210,6 +245,22 @@ class Settings(BaseSettings):
     verbose: bool = Field(False, description="show what Spark logs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="this platform's own log")
     log_format: Literal["text", "json"] = Field("text", description="its lines: text, or one JSON object each")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Settings:
+        if self.scale_below >= self.scale_above:
+            raise ValueError(f"scale_below ({self.scale_below:g}) must be less than scale_above ({self.scale_above:g})")
+        if self.scale_min_partitions > self.scale_max_partitions:
+            raise ValueError(
+                f"scale_min_partitions ({self.scale_min_partitions}) must not be more than scale_max_partitions "
+                f"({self.scale_max_partitions})"
+            )
+        return self
+
+    @property
+    def steering(self) -> Steering:
+        """What of it may be changed while the platform runs."""
+        return Steering(**{name: getattr(self, name) for name in STEERABLE})
 
     @property
     def limits(self) -> Limits:
@@ -379,10 +430,29 @@ def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Co
         key = str(first["loc"][0]) if first["loc"] else ""
         what = first["msg"].removeprefix("Value error, ")
         raise InvalidRequest(
-            f"setting {key!r} (from {origins.get(key, '?')}): {what}",
+            f"setting {key!r} (from {origins.get(key, '?')}): {what}" if key else what,
             reason="CONFIG_INVALID",
             hint=f"{key} is the {Settings.model_fields[key].description}" if key in origins else "",
         ) from None
+
+
+def checked_setting(name: str, text: str, now: Steering) -> float:
+    """The value that a text means for a setting which may be changed while the platform runs, and goes with the others
+    as they are `now`."""
+    check_name(name)
+    values: dict[str, Any] = {n: getattr(now, n) for n in STEERABLE} | {name: text}
+    try:
+        value = float(getattr(Settings(**values), name))
+        if math.isfinite(value):
+            return value
+        what = "it must be a finite number"
+    except ValidationError as failure:
+        what = failure.errors()[0]["msg"].removeprefix("Value error, ")
+    raise InvalidRequest(
+        f"setting {name!r} cannot be {text!r}: {what}",
+        reason="SETTING_INVALID",
+        hint=f"{name}: {Settings.model_fields[name].description}",
+    )
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:

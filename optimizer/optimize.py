@@ -24,28 +24,31 @@ the same calls give the same plans.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
 from optimizer.cost.cardinality import Cardinalities
-from optimizer.cost.model import CostModel, Member, Shared, Weights
+from optimizer.cost.model import CostModel, Member, Weights
 from optimizer.cost.shapes import Profile, Shapes
-from optimizer.model.plan import Node, Plan, RunningQuery, SourceNode, walk
+from optimizer.model.parts import Part, combined, parts_of
+from optimizer.model.pins import NO_PINS, Pins
+from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.query import Query
 from optimizer.policy import scaling
 from optimizer.policy.apart import ApartConfig, kept_apart, watch
-from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict, judge
+from optimizer.policy.hysteresis import HysteresisConfig
 from optimizer.policy.memory import Memory
 from optimizer.policy.scaling import Decision, Load, ScalingConfig
-from optimizer.search import eager, estimate
+from optimizer.search import drift, eager, estimate
 from optimizer.search.apart import in_best_order, move_apart, must_leave, why_apart
 from optimizer.search.assemble import clusters_of, to_plan
 from optimizer.search.clusters import Cluster
 from optimizer.search.dynamic import unavoidable_stages
 from optimizer.search.full import optimize_fully
 from optimizer.search.incremental import optimize_incrementally
+from optimizer.search.judging import Pricer, judge, take_all
 from optimizer.search.members import members
 from optimizer.search.refine import Alone
 from optimizer.statistics.model import EpochObservation, StatisticsModel
@@ -61,7 +64,8 @@ MAX_JOINS = 200_000
 @dataclass(frozen=True)
 class OptimizerConfig:
     """`full_after`: created and deleted queries, as a share of those running, that make the next run a full one.
-    `full_gain`: estimated relative gain that does. `full_every`: calls of `optimize` after which one does; 0: never."""
+    `full_drift`: the share of queries whose statistics have changed that does. `full_gain`: estimated relative gain
+    that does, on top of what the last full run had promised. `full_every`: calls after which one does; 0: never."""
 
     weights: Weights = field(default_factory=Weights)
     hysteresis: HysteresisConfig = field(default_factory=HysteresisConfig)
@@ -69,6 +73,7 @@ class OptimizerConfig:
     apart: ApartConfig = field(default_factory=ApartConfig)
     full_after: float = 0.5
     full_gain: float = 0.15
+    full_drift: float = 0.1
     full_every: int = 6
 
 
@@ -91,10 +96,11 @@ class Rescaling:
 
 @dataclass(frozen=True)
 class Proposal:
-    """`plan` is the plan to run from now on: the new one if `applied`, else the old one. `candidate` is the new one in
-    any case. Costs and `gain` (their difference, which may be below zero where heavy queries leave a group) are per
-    second. `memory` is what to remember if the proposal is accepted, also when it says that the old plan stays; a dry
-    run throws it away."""
+    """`plan` is the plan to run from now on: the old one with the `parts` that are made now, if any (`applied`).
+    `candidate` has everything that would be better, also what must still wait. `cost_after` is that of `plan`, if it is
+    another one, else of `candidate`; costs and `gain` (their difference, which may be below zero where heavy queries
+    leave a group) are per second. `memory` is what to remember if the proposal is accepted, also when it says that the
+    old plan stays; a dry run throws it away."""
 
     plan: Plan
     cost_before: float
@@ -105,6 +111,7 @@ class Proposal:
     candidate: Plan
     mode: Mode
     memory: Memory
+    parts: tuple[Part, ...] = ()
 
 
 class CostBasedOptimizer:
@@ -201,8 +208,9 @@ class CostBasedOptimizer:
         mode: Mode = "incremental",
         force: bool = False,
         behind: Behind = NOBODY,
+        pins: Pins = NO_PINS,
     ) -> Proposal:
-        """Groups and orders by cost, heavy queries apart. `force`: apply whatever is better."""
+        """Groups and orders by cost, heavy queries apart. `force`: apply whatever is better. What is pinned stays."""
         if not plan.placements:
             return Proposal(plan, 0.0, 0.0, 0.0, ("no query is running",), False, plan, mode, memory)
         memory, released = self._watched(plan, memory, behind)
@@ -211,30 +219,49 @@ class CostBasedOptimizer:
         model = _counting_stages(self.model(stats), singles)
         before = clusters_of(model, plan, singles)
         cost = sum(c.cost for c in before.values())
-        leaving = must_leave(plan, apart)
+        leaving = {uid: n for uid, n in must_leave(plan, apart).items() if uid not in pins.groups}
         moved = move_apart(plan, queries, leaving)
         if moved is not plan:
             price = sum(c.cost for c in clusters_of(model, moved, singles).values())
             reasons = (*why_apart(leaving, behind, queries), *_summary(plan, moved, cost, price))
-            return Proposal(moved, cost, price, cost - price, reasons, True, moved, mode, memory)
+            parts = parts_of(plan, moved)
+            return Proposal(moved, cost, price, cost - price, reasons, True, moved, mode, memory, parts)
         alone = Alone(model, singles)
-        mode, reasons = self._mode(mode, cost, alone, singles, memory)
-        after = _search(mode, model, singles, before, memory, alone, apart)
+        numbers = drift.seen(model, singles)
+        drifting = drift.drifted(memory.seen, numbers)
+        mode, reasons = self._mode(mode, cost, alone, singles, memory, drifting)
+        movers = memory.created | memory.drifted | drifting
+        after = _search(mode, model, singles, before, memory, movers, alone, apart)
         price = sum(c.cost for c in after)
         if price > cost:  # the running plan was better; a search is no reason to get worse
             after, price = list(before.values()), cost
         known = {id(c) for c in before.values()}
         same = all(id(c) in known for c in after)
-        candidate = plan if same else to_plan(plan, after, self._shapes)
-        verdict = self._verdict(plan, candidate, after, cost, price, stats, memory.hysteresis, force)
-        if mode == "full":
-            unshared = sum(alone.at_least(u) for u in singles)
-            memory = replace(memory, achieved=price / unshared if unshared else None)
-        memory = _remembered(memory, mode, verdict, candidate is plan)
-        chosen = candidate if verdict.applied else plan
+        wanted = plan if same else pins.respected(plan, to_plan(plan, after, self._shapes))
+        pricer = Pricer(model, plan, singles, before, alone)
+        found, at = parts_of(plan, wanted), memory.hysteresis
+        if force:
+            judged, sampled = take_all(pricer, found, at, plan, pins), memory.created
+        else:
+            sampled = frozenset(
+                uid for uid in memory.created if uid in singles and _sampled(stats, model, singles[uid])
+            )
+            horizon = stats.stale_s * stats.confidence
+            judged = judge(self.config.hysteresis, at, pricer, found, plan, sampled, horizon, pins)
+        candidate, chosen = combined(plan, judged.better), combined(plan, judged.accepted)
+        shown = chosen if judged.accepted else candidate
+        price = cost if shown is plan else sum(c.cost for c in clusters_of(model, shown, singles).values())
+        looked_at = None if mode == "full" else movers
+        memory = replace(
+            _remembered(memory, mode, alone, singles, cost, price, sampled),
+            hysteresis=judged.hysteresis,
+            seen=drift.remembered(memory.seen, numbers, looked_at),
+            drifted=drifting,
+        )
         back = tuple(f"{queries[uid].id} may share a group again: it keeps up with its streams" for uid in released)
-        reasons = (*reasons, *back, *_summary(plan, candidate, cost, price), verdict.reason)
-        return Proposal(chosen, cost, price, cost - price, reasons, verdict.applied, candidate, mode, memory)
+        reasons = (*reasons, *back, *_summary(plan, shown, cost, price), *judged.reasons)
+        applied = chosen is not plan
+        return Proposal(chosen, cost, price, cost - price, reasons, applied, candidate, mode, memory, judged.accepted)
 
     def _watched(self, plan: Plan, memory: Memory, behind: Behind) -> tuple[Memory, tuple[str, ...]]:
         """Who is to be apart from now on, and who was until now; these are placed as if they had just been created."""
@@ -244,7 +271,13 @@ class CostBasedOptimizer:
         return replace(memory, apart=watched, created=memory.created | released), tuple(sorted(released))
 
     def _mode(
-        self, mode: Mode, cost: float, alone: Alone, singles: Mapping[str, Member], memory: Memory
+        self,
+        mode: Mode,
+        cost: float,
+        alone: Alone,
+        singles: Mapping[str, Member],
+        memory: Memory,
+        drifting: frozenset[str],
     ) -> tuple[Mode, tuple[str, ...]]:
         m, c, running = memory, self.config, len(singles)
         if mode == "full":
@@ -253,31 +286,15 @@ class CostBasedOptimizer:
             return "full", (f"{m.changes} queries came or went since the last full run, {running} are running",)
         if c.full_every and m.calls + 1 >= c.full_every:
             return "full", (f"{m.calls} runs since the last full one",)
+        changing = drifting | (m.drifted & singles.keys())
+        if changing and len(changing) > c.full_drift * running:
+            return "full", (f"the statistics of {len(changing)} of {running} queries have changed",)
         if m.achieved is not None and not m.created:
-            promised = cost - m.achieved * sum(alone.at_least(u) for u in singles)
-            if promised > c.full_gain * cost:
-                return "full", (f"a full run promises to save {promised / cost:.0%}",)
-        return "incremental", (f"{len(m.created)} created and {len(m.deleted)} deleted queries looked at",)
-
-    def _verdict(
-        self,
-        plan: Plan,
-        candidate: Plan,
-        after: Sequence[Cluster],
-        cost: float,
-        price: float,
-        stats: StatisticsModel,
-        at: Hysteresis,
-        force: bool,
-    ) -> Verdict:
-        config = self.config.hysteresis
-        if candidate is plan:
-            return Verdict(False, "the running plan is the best one found", at.content(config))
-        if force:
-            return Verdict(True, "forced", at.applied(config))
-        rebuild = _rebuild(self.model(stats), plan, after, candidate)
-        horizon = stats.stale_s * stats.confidence
-        return judge(config, at, before=cost, after=price, price=rebuild, horizon_s=horizon)
+            promised = 1 - m.achieved * sum(alone.at_least(u) for u in singles) / cost if cost else 0.0
+            if promised - max(m.promised, 0.0) > c.full_gain:
+                return "full", (f"a full run promises to save {promised:.0%}",)
+        again = f" and {len(changing)} drifting" if changing else ""
+        return "incremental", (f"{len(m.created)} created{again} and {len(m.deleted)} deleted queries looked at",)
 
     # -- phases 3 and 4 ------------------------------------------------------------------------------------------------
 
@@ -318,6 +335,7 @@ def _search(
     singles: Mapping[str, Member],
     before: Mapping[int, Cluster],
     memory: Memory,
+    movers: frozenset[str],
     alone: Alone,
     apart: frozenset[str],
 ) -> list[Cluster]:
@@ -329,38 +347,39 @@ def _search(
         found = optimize_fully(model, singles, alone, list(shown.values())) if shown else []
         return found + in_best_order(hidden, alone)
     gone = {a for query in memory.deleted for a in query.attributes}
-    return optimize_incrementally(model, singles, shown, memory.created, gone, alone) + hidden
+    return optimize_incrementally(model, singles, shown, movers, gone, alone) + hidden
 
 
-def _remembered(memory: Memory, mode: Mode, verdict: Verdict, unchanged: bool) -> Memory:
-    """After one optimization. Queries it looked at are settled when its plan is applied, or is the running one."""
-    full = mode == "full"
-    memory = replace(memory, calls=0 if full else memory.calls + 1, hysteresis=verdict.hysteresis)
-    if not (verdict.applied or unchanged):
-        return memory
-    return replace(memory, created=frozenset(), deleted=frozenset(), changes=0 if full else memory.changes)
+def _sampled(stats: StatisticsModel, model: CostModel, single: Member) -> bool:
+    """Is it known what the query wants, or is it a guess?"""
+    (uid,) = single.uids
+    return all(uid in stats.columns(model.shapes.leaf_of(leaf))[0] for leaf in single.shape.leaves)
 
 
-def _rebuild(model: CostModel, plan: Plan, after: Iterable[Cluster], candidate: Plan) -> float:
-    """The work of filling new joins for the windows still open: their cost per second times the longest window."""
-    old: set[Node] = {n for p in plan.placements for n in walk(p.root)}
-    price = 0.0
-    for c in after:
-        group = candidate.by_uid[c.uids[0]].group
-        roots = {candidate.by_uid[u].root for u in c.uids}
-        if roots <= old:
-            continue
-        shared = Shared(model, c.trees)
-        for number, use in shared.joins.items():
-            if model.shapes.plan_node(number, group) in old:
-                continue
-            join = model.shapes.joins[number]
-            work = shared.intersection(number) + sum(shared.exchange(e) for e in join.exchanges)
-            for index in join.indexes:
-                if SourceNode(model.shapes.leaf_of(model.shapes.indexes[index].leaf), group) not in old:
-                    work += shared.index(index)
-            price += work * use.seconds
-    return price
+def _remembered(
+    memory: Memory,
+    mode: Mode,
+    alone: Alone,
+    singles: Mapping[str, Member],
+    cost: float,
+    price: float,
+    settled: frozenset[str],
+) -> Memory:
+    """After one optimization. What it found is remembered as wishes, so it need not look at the same queries again,
+    except created ones of which nothing was known yet."""
+    created = memory.created - settled
+    if mode != "full":
+        return replace(memory, calls=memory.calls + 1, created=created, deleted=frozenset())
+    unshared = sum(alone.at_least(u) for u in singles)
+    return replace(
+        memory,
+        calls=0,
+        changes=0,
+        created=created,
+        deleted=frozenset(),
+        achieved=price / unshared if unshared else None,
+        promised=1 - price / cost if cost else 0.0,
+    )
 
 
 def _summary(plan: Plan, candidate: Plan, before: float, after: float) -> tuple[str, ...]:

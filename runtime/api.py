@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from optimizer.model.query import Query
 from optimizer.model.types import StreamSchema
 from runtime.connectors.base import ConnectorSpec
+
+if TYPE_CHECKING:
+    from optimizer.beside import Found
 
 
 class QueryState(StrEnum):
@@ -128,6 +131,23 @@ class SplitPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpin:
+    """Release what was forced (orders and groups of these queries; `scale`: the partition function), so that the
+    optimizer may change it again. Neither: release everything."""
+
+    ids: tuple[str, ...] = ()
+    scale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """What an optimization has found that ran beside the epochs, None if there was none; as far as it is still valid
+    (optimizer.beside). Then the partition function follows the load."""
+
+    found: Found | None
+
+
+@dataclass(frozen=True, slots=True)
 class Optimize:
     """mode is 'full' or 'incremental'. `force`: apply whatever is better, without hysteresis (a person asked for it).
 
@@ -148,6 +168,8 @@ Control = (
     | ForceGroups
     | ScaleTo
     | SplitPartition
+    | Unpin
+    | Adopt
     | Optimize
 )
 
@@ -232,6 +254,8 @@ class QueryInfo:
     usage: Usage = NOTHING_USED
     incomplete: Incomplete | None = None
     overflows: int = 0
+    pins: tuple[str, ...] = ()
+    """What of it somebody has forced, and the optimizer leaves alone: its join order, its group."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -297,6 +321,18 @@ class Optimization:
     mode: str
     applied: bool
     would_apply: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSetting:
+    """Of those that can be changed while the platform runs. `value`: now; `configured`: by file, environment or
+    flag. `changed`: it was set while the platform ran."""
+
+    name: str
+    value: float
+    configured: float
+    description: str
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,3 +405,5 @@ class PlatformStatus:
     sinks: int = 0
     sinks_behind: tuple[SinkStatus, ...] = ()
     executors: tuple[ExecutorStatus, ...] = ()
+    pins: tuple[str, ...] = ()
+    """What is pinned, one sentence each."""

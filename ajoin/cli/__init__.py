@@ -5,7 +5,7 @@
     queries.py   ajoin query create | delete | suspend | resume | list | show
     tail.py      ajoin tail
     inspect.py   ajoin explain | status | version
-    steer.py     ajoin optimize | scale | force order | force groups
+    steer.py     ajoin optimize | scale | force order | force groups | unpin | settings | set
     serve.py     ajoin serve
     tokens.py    ajoin token create | list
     state.py     ajoin state inspect | verify | gc | suspend
@@ -43,6 +43,9 @@ app.command("status")(inspect.status)
 app.command("optimize")(steer.optimize)
 app.command("scale")(steer.scale)
 app.add_typer(steer.force, name="force")
+app.command("unpin")(steer.unpin)
+app.command("settings")(steer.settings)
+app.command("set")(steer.set_setting)
 app.add_typer(tokens.app, name="token")
 app.add_typer(state.app, name="state")
 app.command("replay")(replay.replay)

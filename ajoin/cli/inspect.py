@@ -82,6 +82,7 @@ def _show(now: PlatformStatus) -> None:
         **_store(now),
         **_executors(now),
         **_sinks(now),
+        **({"pinned": "; ".join(now.pins)} if now.pins else {}),
         "backlog": waiting or "none: all input is read as it comes",
         "time spent": stages or "-",
         "up for": f"{now.uptime_seconds:,.0f} s (started in {now.recovery_seconds:.1f} s)",

@@ -250,6 +250,7 @@ def _show(info: QueryInfo) -> None:
         "budget": budget_text(info.budget),
         "columns": ", ".join(info.outputs) or "-",
         "query group": info.group,
+        **({"pinned": " and ".join(info.pins)} if info.pins else {}),
         "since": f"plan version {info.plan_version}, epoch {info.epoch}",
         "deployed in": f"{info.deployment_latency_ms} ms",
         "sinks": ", ".join(["result log", *sinks]),

@@ -1,4 +1,4 @@
-"""`ajoin optimize`, `ajoin scale`, `ajoin force ...`: change how queries run, never what they return."""
+"""`ajoin optimize`, `scale`, `force`, `unpin`, `settings`, `set`: change how queries run, never what they return."""
 
 from __future__ import annotations
 
@@ -81,6 +81,56 @@ def groups(
     with client(server) as ajoin:
         version = ajoin.force_groups(wanted)
     _said(version, as_json)
+
+
+def unpin(
+    queries: Annotated[
+        list[str] | None, typer.Argument(metavar="[QUERY...]", help="Ids of queries.", show_default=False)
+    ] = None,
+    scale: Annotated[bool, typer.Option("--scale", help="Release the partition function.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Release all that was forced.")] = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let the optimizer change again what was forced: the order and group of queries, the number of partitions."""
+    if everything == bool(queries or scale):
+        raise typer.BadParameter("name queries, or give --scale, or --all and nothing else")
+    with client(server) as ajoin:
+        version = ajoin.unpin(queries or (), scale=scale)
+    _said(version, as_json)
+
+
+def settings(server: ServerOption = None, as_json: JsonFlag = False) -> None:
+    """The settings of the optimizer, and which of them were changed while the platform ran."""
+    with client(server) as ajoin:
+        found = ajoin.settings()
+    if as_json:
+        print_json(found)
+        return
+    for setting in found:
+        configured = f"  [yellow](configured: {setting.configured:g})[/]" if setting.changed else ""
+        console().print(f"{setting.name:<24} {setting.value:<8g}{configured}")
+
+
+def set_setting(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `ajoin settings` lists it.", show_default=False)],
+    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The new value.", show_default=False)] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Take the change back: the configured value again.")] = False,
+    server: ServerOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change a setting of the optimizer, from now on and after restarts.
+
+    ajoin set optimize_confirmations 3
+    """
+    if (value is None) != reset:
+        raise typer.BadParameter("give a value, or --reset")
+    with client(server) as ajoin:
+        now = ajoin.set(name.replace("-", "_"), value)
+    if as_json:
+        print_json(now)
+    else:
+        console().print(f"{now.name} is {now.value:g} now" + ("" if now.changed else ", as configured"))
 
 
 def parse_split(text: str) -> tuple[int, int]:

@@ -43,6 +43,7 @@ from runtime.api import (
     PlanEvent,
     PlatformStatus,
     QueryInfo,
+    RunningSetting,
     StreamInfo,
 )
 
@@ -347,7 +348,23 @@ class Client:
         request = plan_pb2.SplitPartitionRequest(partition=partition, ways=ways)
         return int(self._call(self._plan.SplitPartition, request).plan_version)
 
+    def unpin(self, ids: Sequence[str] = (), *, scale: bool = False) -> int:
+        """Release what was forced: order and group of these queries, the partition function (`scale`), or all of it;
+        returns the plan version."""
+        request = plan_pb2.UnpinRequest(query_ids=ids, scale=scale)
+        return int(self._call(self._plan.Unpin, request).plan_version)
+
     # -- admin --
+
+    def settings(self) -> list[RunningSetting]:
+        """Those that can be changed while the platform runs."""
+        answer = self._call(self._admin.ListSettings, admin_pb2.ListSettingsRequest())
+        return [convert.setting_from_pb(m) for m in answer.settings]
+
+    def set(self, name: str, value: float | str | None) -> RunningSetting:
+        """Change a setting from now on and after restarts; None: the configured value again."""
+        request = admin_pb2.SetSettingRequest(name=name, value=None if value is None else str(value))
+        return convert.setting_from_pb(self._call(self._admin.SetSetting, request).setting)
 
     def status(self) -> PlatformStatus:
         return convert.status_from_pb(self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest()))

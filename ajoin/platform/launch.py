@@ -19,13 +19,13 @@ from pathlib import Path
 
 from ajoin.config import Settings
 from ajoin.platform import logs
+from ajoin.platform.optimizing import Optimizing
 from ajoin.platform.periodic import Periodic
-from ajoin.platform.platform import Pace, Platform, PlatformState, only
+from ajoin.platform.platform import Pace, Platform
 from ajoin.service.security import is_loopback
 from optimizer.cost.model import Weights
 from optimizer.errors import AJoinError, InvalidRequest, Unavailable
 from runtime import plugins
-from runtime.api import Optimize
 from runtime.connectors.options import NOWHERE
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
@@ -139,6 +139,7 @@ def open_engine(
         store=settings.store or None,
         cache_bytes=settings.cache_bytes,
         pulse=Pulse(settings.heartbeat_interval, advertised(settings)),
+        steering=settings.steering,
         weights=None if isinstance(executor, LocalExecutor) else _weights(executor),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
@@ -207,16 +208,9 @@ def platform(
     pace = Pace(settings.batch_interval, settings.epoch_interval, idle)
     with ExitStack() as parts:
         running = parts.enter_context(Platform(engine, clock=wall_clock, pace=pace, limits=settings.limits))
-        if settings.optimize_period > 0:
-            job = Periodic("periodic optimizer", lambda: _optimize(running), lambda: settings.optimize_period)
-            parts.enter_context(job)
+        optimizing = Optimizing(running)
+        parts.enter_context(Periodic("periodic optimizer", optimizing.once, optimizing.pause))
         yield running
-
-
-def _optimize(platform: Platform) -> None:
-    """Ask for an incremental optimization, as a client could; does nothing while the platform does not run."""
-    if platform.state == PlatformState.RUNNING:
-        only(platform.control(Optimize("incremental", force=False, rescale=True)).result())
 
 
 def configure_logging(settings: Settings) -> None:

@@ -29,6 +29,7 @@ from ajoin.platform.sink_checks import SinkChecks
 from ajoin.platform.statistics import Statistics
 from ajoin.platform.tenancy import NO_QUOTA, Quota, Scope, check_quota
 from ajoin.sql import admit
+from optimizer.beside import Situation
 from optimizer.errors import AJoinError, FailedPrecondition, NotFound
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
@@ -51,6 +52,7 @@ from runtime.api import (
     SuspendQuery,
 )
 from runtime.connectors.base import ConnectorSpec
+from runtime.control.steering import Steering
 from runtime.engine.engine import Engine
 from runtime.plugins import vocabulary
 from runtime.results.schema import result_schema
@@ -193,7 +195,7 @@ class Platform:
         return self._request([BatchItem(ResumeQuery(id))], self._clock())
 
     def control(self, control: Control) -> Future[list[Outcome]]:
-        """ForceOrder, ForceGroups, ScaleTo or SplitPartition.
+        """ForceOrder, ForceGroups, ScaleTo, SplitPartition or Unpin.
 
         Its outcome is an Applied or the error.
         """
@@ -202,6 +204,14 @@ class Platform:
     def optimize(self, mode: str = "full", *, dry_run: bool = False) -> Future[Optimization]:
         """Optimize now, or (dry run) say what that would change; the planner belongs to the engine thread."""
         return self._call(lambda: self._engine.optimize(mode, dry_run=dry_run))
+
+    def situation(self) -> Future[Situation | None]:
+        """What an optimization beside the epochs needs; None: plans are never optimized."""
+        return self._call(self._engine.situation, creates=False)
+
+    def change_setting(self, name: str, value: float | None) -> Future[Steering]:
+        """Of the optimizer, checked already; None: as it was configured."""
+        return self._call(lambda: self._engine.change_setting(name, value), creates=False)
 
     def push(self, stream: str, rows: Sequence[Mapping[str, Any]]) -> Future[None]:
         return self._call(lambda: self._engine.push(stream, rows))
@@ -278,6 +288,18 @@ class Platform:
         self, id: str, after: Cursor | None = None, limit: int = 16, uid: str | None = None
     ) -> list[ResultBatch]:
         return self._engine.read_results(id, after, limit, uid)
+
+    def steering(self) -> Steering:
+        """How the optimizer behaves now."""
+        return self._engine.steering()
+
+    def changed_settings(self) -> frozenset[str]:
+        """Of the optimizer, those that were changed while the platform ran."""
+        return frozenset(self._engine.state.settings)
+
+    def configured(self) -> Steering:
+        """How it would behave if nobody had changed a setting since."""
+        return self._engine.config.steering
 
     def dead_letters(self, name: str, limit: int = 100) -> list[DeadLetterInfo]:
         self._engine.stream(name)

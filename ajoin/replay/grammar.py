@@ -25,7 +25,7 @@ from ajoin.replay.steps import (
     Restart,
     Step,
 )
-from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition
+from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition, Unpin
 
 
 class Malformed(Exception):
@@ -122,6 +122,15 @@ def _scale(line: dict[str, Any], _: Path) -> Action:
     return SplitPartition(_integer(split["partition"], "partition"), _integer(split["ways"], "ways"))
 
 
+def _unpin(line: dict[str, Any], _: Path) -> Action:
+    """Everything, the scale, or one query."""
+    what = line["unpin"]
+    if isinstance(what, dict):
+        _only(what, ("query",), where="'unpin'")
+        return Unpin((_text(what["query"], "query"),))
+    return Unpin(scale=True) if _choice(what, "unpin", ("all", "scale")) == "scale" else Unpin()
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
     build: Callable[[dict[str, Any], Path], Action]
@@ -141,6 +150,7 @@ SHAPES: Mapping[str, _Shape] = {
     "watermark": _Shape(lambda l, _: Punctuate(_text(l["watermark"], "watermark"), _integer(l["ts"], "ts")), ("ts",)),
     "optimize": _Shape(lambda l, _: Optimize(_choice(l["optimize"], "optimize", ("full", "incremental")))),
     "force": _Shape(_force),
+    "unpin": _Shape(_unpin),
     "scale": _Shape(_scale),
     "restart": _Shape(lambda l, _: Restart(_choice(l["restart"], "restart", ("graceful", "kill")) == "graceful")),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition
+from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition, Unpin
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Restart:
     graceful: bool
 
 
-Planned = DeleteQuery | ForceOrder | ForceGroups | ScaleTo | SplitPartition | Optimize
+Planned = DeleteQuery | ForceOrder | ForceGroups | ScaleTo | SplitPartition | Unpin | Optimize
 Action = Declare | CreateSql | Feed | FeedFile | Punctuate | EndEpoch | Restart | Planned
 
 

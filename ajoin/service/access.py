@@ -41,8 +41,11 @@ LEAST: dict[str, Role] = {
     "PlanService/ForceGroups": Role.admin,
     "PlanService/Scale": Role.admin,
     "PlanService/SplitPartition": Role.admin,
+    "PlanService/Unpin": Role.admin,
     "AdminService/GetStatus": Role.read,
     "AdminService/GetStatistics": Role.read,
+    "AdminService/ListSettings": Role.admin,
+    "AdminService/SetSetting": Role.admin,
 }
 
 NOT_FOR_TENANTS = {

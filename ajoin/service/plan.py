@@ -13,7 +13,7 @@ from ajoin.v1 import plan_pb2 as pb
 from ajoin.v1 import plan_pb2_grpc as rpc
 from ajoin.wire import convert
 from optimizer.errors import InvalidRequest, PermissionDenied, Unavailable
-from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition
+from runtime.api import Control, ForceGroups, ForceOrder, ScaleTo, SplitPartition, Unpin
 
 MOST_PARTITIONS = 4096
 MOST_WAYS = 256
@@ -94,6 +94,10 @@ class PlanService(rpc.PlanServiceServicer):
         _within("ways", request.ways, 1, MOST_WAYS)
         applied = await self._control(SplitPartition(request.partition, request.ways))
         return pb.SplitPartitionResponse(plan_version=applied.plan_version)
+
+    async def Unpin(self, request: pb.UnpinRequest, context: Any) -> pb.UnpinResponse:
+        applied = await self._control(Unpin(tuple(request.query_ids), request.scale))
+        return pb.UnpinResponse(plan_version=applied.plan_version)
 
     async def _control(self, control: Control) -> Applied:
         outcomes = await asyncio.wrap_future(self._platform.control(control))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from ajoin.v1 import queries_pb2 as ajoin_dot_v1_dot_queries__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61join/v1/admin.proto\x12\x08\x61join.v1\x1a\x16\x61join/v1/queries.proto\"\x12\n\x10GetStatusRequest\"\xa9\x06\n\x11GetStatusResponse\x12&\n\x05state\x18\x01 \x01(\x0e\x32\x17.ajoin.v1.PlatformState\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0cplan_version\x18\x04 \x01(\x03\x12\x0f\n\x07streams\x18\x05 \x01(\x03\x12\x0f\n\x07queries\x18\x06 \x01(\x03\x12\x0e\n\x06tuples\x18\x07 \x01(\x03\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x0f\n\x07\x62uckets\x18\t \x01(\x03\x12\x14\n\x0c\x62ucket_bytes\x18\n \x01(\x03\x12\x15\n\repoch_seconds\x18\x0b \x01(\x01\x12\x16\n\x0euptime_seconds\x18\x0c \x01(\x01\x12\x44\n\rstage_seconds\x18\r \x03(\x0b\x32-.ajoin.v1.GetStatusResponse.StageSecondsEntry\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x17\n\x0flatency_seconds\x18\x0f \x01(\x01\x12\x39\n\x07\x62\x61\x63klog\x18\x10 \x03(\x0b\x32(.ajoin.v1.GetStatusResponse.BacklogEntry\x12\x11\n\tthrottled\x18\x11 \x03(\t\x12\x13\n\x06lag_ms\x18\x12 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10recovery_seconds\x18\x13 \x01(\x01\x12\x18\n\x10recovery_records\x18\x14 \x01(\x03\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x15 \x01(\x03\x12\x13\n\x0bstore_bytes\x18\x16 \x01(\x03\x12\r\n\x05sinks\x18\x18 \x01(\x03\x12*\n\x0csinks_behind\x18\x19 \x03(\x0b\x32\x14.ajoin.v1.SinkStatus\x12\x11\n\toverflows\x18\x1a \x01(\x03\x12+\n\texecutors\x18\x1b \x03(\x0b\x32\x18.ajoin.v1.ExecutorStatus\x1a\x33\n\x11StageSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\t\n\x07_lag_msJ\x04\x08\x17\x10\x18\"\xb2\x01\n\x0e\x45xecutorStatus\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12\x10\n\x08requests\x18\x02 \x01(\x03\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x03\x12\x11\n\thit_bytes\x18\x04 \x01(\x03\x12\x12\n\nheld_bytes\x18\x05 \x01(\x03\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\r\n\x05\x63ores\x18\x07 \x01(\x05\x12\x12\n\npartitions\x18\x08 \x03(\x05\x12\r\n\x05\x63\x61\x63he\x18\t \x01(\t\"&\n\x14GetStatisticsRequest\x12\x0e\n\x06\x65pochs\x18\x01 \x01(\x05\"\x9b\x01\n\x15GetStatisticsResponse\x12)\n\x06\x65pochs\x18\x01 \x03(\x0b\x32\x19.ajoin.v1.EpochStatistics\x12+\n\x07streams\x18\x02 \x03(\x0b\x32\x1a.ajoin.v1.StreamStatistics\x12*\n\x07queries\x18\x03 \x03(\x0b\x32\x19.ajoin.v1.QueryStatistics\"\xfc\x01\n\x0f\x45pochStatistics\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x17\n\x0f\x63ommitted_at_ms\x18\x02 \x01(\x03\x12\x0e\n\x06tuples\x18\x03 \x01(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x42\n\rstage_seconds\x18\x05 \x03(\x0b\x32+.ajoin.v1.EpochStatistics.StageSecondsEntry\x12\x17\n\x0flatency_seconds\x18\x06 \x01(\x01\x12\x11\n\tthrottled\x18\x07 \x03(\t\x1a\x33\n\x11StageSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd1\x01\n\x10StreamStatistics\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06tuples\x18\x02 \x01(\x03\x12\x19\n\x11tuples_per_second\x18\x03 \x01(\x01\x12\x14\n\x0clate_dropped\x18\x04 \x01(\x03\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x05 \x01(\x03\x12\x0f\n\x07\x62\x61\x63klog\x18\x06 \x01(\x03\x12\x14\n\x0c\x62\x61\x63klog_unit\x18\x07 \x01(\t\x12\x11\n\tthrottled\x18\x08 \x01(\x08\x12\x13\n\x06lag_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_lag_ms\"~\n\x0fQueryStatistics\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x17\n\x0frows_per_second\x18\x03 \x01(\x01\x12\x1d\n\x10watermark_lag_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x13\n\x11_watermark_lag_ms*\xbc\x01\n\rPlatformState\x12\x1e\n\x1aPLATFORM_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PLATFORM_STATE_STARTING\x10\x01\x12\x1a\n\x16PLATFORM_STATE_RUNNING\x10\x02\x12\x1b\n\x17PLATFORM_STATE_STOPPING\x10\x03\x12\x1a\n\x16PLATFORM_STATE_STOPPED\x10\x04\x12\x19\n\x15PLATFORM_STATE_FAILED\x10\x05\x32\xa6\x01\n\x0c\x41\x64minService\x12\x44\n\tGetStatus\x12\x1a.ajoin.v1.GetStatusRequest\x1a\x1b.ajoin.v1.GetStatusResponse\x12P\n\rGetStatistics\x12\x1e.ajoin.v1.GetStatisticsRequest\x1a\x1f.ajoin.v1.GetStatisticsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61join/v1/admin.proto\x12\x08\x61join.v1\x1a\x16\x61join/v1/queries.proto\"\x12\n\x10GetStatusRequest\"\xb7\x06\n\x11GetStatusResponse\x12&\n\x05state\x18\x01 \x01(\x0e\x32\x17.ajoin.v1.PlatformState\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0cplan_version\x18\x04 \x01(\x03\x12\x0f\n\x07streams\x18\x05 \x01(\x03\x12\x0f\n\x07queries\x18\x06 \x01(\x03\x12\x0e\n\x06tuples\x18\x07 \x01(\x03\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x0f\n\x07\x62uckets\x18\t \x01(\x03\x12\x14\n\x0c\x62ucket_bytes\x18\n \x01(\x03\x12\x15\n\repoch_seconds\x18\x0b \x01(\x01\x12\x16\n\x0euptime_seconds\x18\x0c \x01(\x01\x12\x44\n\rstage_seconds\x18\r \x03(\x0b\x32-.ajoin.v1.GetStatusResponse.StageSecondsEntry\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x17\n\x0flatency_seconds\x18\x0f \x01(\x01\x12\x39\n\x07\x62\x61\x63klog\x18\x10 \x03(\x0b\x32(.ajoin.v1.GetStatusResponse.BacklogEntry\x12\x11\n\tthrottled\x18\x11 \x03(\t\x12\x13\n\x06lag_ms\x18\x12 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10recovery_seconds\x18\x13 \x01(\x01\x12\x18\n\x10recovery_records\x18\x14 \x01(\x03\x12\x13\n\x0b\x63\x61\x63he_bytes\x18\x15 \x01(\x03\x12\x13\n\x0bstore_bytes\x18\x16 \x01(\x03\x12\r\n\x05sinks\x18\x18 \x01(\x03\x12*\n\x0csinks_behind\x18\x19 \x03(\x0b\x32\x14.ajoin.v1.SinkStatus\x12\x11\n\toverflows\x18\x1a \x01(\x03\x12+\n\texecutors\x18\x1b \x03(\x0b\x32\x18.ajoin.v1.ExecutorStatus\x12\x0c\n\x04pins\x18\x1c \x03(\t\x1a\x33\n\x11StageSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\t\n\x07_lag_msJ\x04\x08\x17\x10\x18\"\xb2\x01\n\x0e\x45xecutorStatus\x12\x10\n\x08\x65xecutor\x18\x01 \x01(\t\x12\x10\n\x08requests\x18\x02 \x01(\x03\x12\x15\n\rfetched_bytes\x18\x03 \x01(\x03\x12\x11\n\thit_bytes\x18\x04 \x01(\x03\x12\x12\n\nheld_bytes\x18\x05 \x01(\x03\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\r\n\x05\x63ores\x18\x07 \x01(\x05\x12\x12\n\npartitions\x18\x08 \x03(\x05\x12\r\n\x05\x63\x61\x63he\x18\t \x01(\t\"&\n\x14GetStatisticsRequest\x12\x0e\n\x06\x65pochs\x18\x01 \x01(\x05\"\x9b\x01\n\x15GetStatisticsResponse\x12)\n\x06\x65pochs\x18\x01 \x03(\x0b\x32\x19.ajoin.v1.EpochStatistics\x12+\n\x07streams\x18\x02 \x03(\x0b\x32\x1a.ajoin.v1.StreamStatistics\x12*\n\x07queries\x18\x03 \x03(\x0b\x32\x19.ajoin.v1.QueryStatistics\"\xfc\x01\n\x0f\x45pochStatistics\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x17\n\x0f\x63ommitted_at_ms\x18\x02 \x01(\x03\x12\x0e\n\x06tuples\x18\x03 \x01(\x03\x12\x0c\n\x04rows\x18\x04 \x01(\x03\x12\x42\n\rstage_seconds\x18\x05 \x03(\x0b\x32+.ajoin.v1.EpochStatistics.StageSecondsEntry\x12\x17\n\x0flatency_seconds\x18\x06 \x01(\x01\x12\x11\n\tthrottled\x18\x07 \x03(\t\x1a\x33\n\x11StageSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xd1\x01\n\x10StreamStatistics\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06tuples\x18\x02 \x01(\x03\x12\x19\n\x11tuples_per_second\x18\x03 \x01(\x01\x12\x14\n\x0clate_dropped\x18\x04 \x01(\x03\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x05 \x01(\x03\x12\x0f\n\x07\x62\x61\x63klog\x18\x06 \x01(\x03\x12\x14\n\x0c\x62\x61\x63klog_unit\x18\x07 \x01(\t\x12\x11\n\tthrottled\x18\x08 \x01(\x08\x12\x13\n\x06lag_ms\x18\t \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_lag_ms\"~\n\x0fQueryStatistics\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x17\n\x0frows_per_second\x18\x03 \x01(\x01\x12\x1d\n\x10watermark_lag_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x13\n\x11_watermark_lag_ms\"g\n\x0eRunningSetting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x12\n\nconfigured\x18\x03 \x01(\x01\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x05 \x01(\x08\"\x15\n\x13ListSettingsRequest\"B\n\x14ListSettingsResponse\x12*\n\x08settings\x18\x01 \x03(\x0b\x32\x18.ajoin.v1.RunningSetting\"?\n\x11SetSettingRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"?\n\x12SetSettingResponse\x12)\n\x07setting\x18\x01 \x01(\x0b\x32\x18.ajoin.v1.RunningSetting*\xbc\x01\n\rPlatformState\x12\x1e\n\x1aPLATFORM_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PLATFORM_STATE_STARTING\x10\x01\x12\x1a\n\x16PLATFORM_STATE_RUNNING\x10\x02\x12\x1b\n\x17PLATFORM_STATE_STOPPING\x10\x03\x12\x1a\n\x16PLATFORM_STATE_STOPPED\x10\x04\x12\x19\n\x15PLATFORM_STATE_FAILED\x10\x05\x32\xbe\x02\n\x0c\x41\x64minService\x12\x44\n\tGetStatus\x12\x1a.ajoin.v1.GetStatusRequest\x1a\x1b.ajoin.v1.GetStatusResponse\x12P\n\rGetStatistics\x12\x1e.ajoin.v1.GetStatisticsRequest\x1a\x1f.ajoin.v1.GetStatisticsResponse\x12M\n\x0cListSettings\x12\x1d.ajoin.v1.ListSettingsRequest\x1a\x1e.ajoin.v1.ListSettingsResponse\x12G\n\nSetSetting\x12\x1b.ajoin.v1.SetSettingRequest\x1a\x1c.ajoin.v1.SetSettingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,30 +38,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSRESPONSE_BACKLOGENTRY']._serialized_options = b'8\001'
   _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._loaded_options = None
   _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._serialized_options = b'8\001'
-  _globals['_PLATFORMSTATE']._serialized_start=1865
-  _globals['_PLATFORMSTATE']._serialized_end=2053
+  _globals['_PLATFORMSTATE']._serialized_start=2205
+  _globals['_PLATFORMSTATE']._serialized_end=2393
   _globals['_GETSTATUSREQUEST']._serialized_start=58
   _globals['_GETSTATUSREQUEST']._serialized_end=76
   _globals['_GETSTATUSRESPONSE']._serialized_start=79
-  _globals['_GETSTATUSRESPONSE']._serialized_end=888
-  _globals['_GETSTATUSRESPONSE_STAGESECONDSENTRY']._serialized_start=772
-  _globals['_GETSTATUSRESPONSE_STAGESECONDSENTRY']._serialized_end=823
-  _globals['_GETSTATUSRESPONSE_BACKLOGENTRY']._serialized_start=825
-  _globals['_GETSTATUSRESPONSE_BACKLOGENTRY']._serialized_end=871
-  _globals['_EXECUTORSTATUS']._serialized_start=891
-  _globals['_EXECUTORSTATUS']._serialized_end=1069
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=1071
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=1109
-  _globals['_GETSTATISTICSRESPONSE']._serialized_start=1112
-  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1267
-  _globals['_EPOCHSTATISTICS']._serialized_start=1270
-  _globals['_EPOCHSTATISTICS']._serialized_end=1522
-  _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._serialized_start=772
-  _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._serialized_end=823
-  _globals['_STREAMSTATISTICS']._serialized_start=1525
-  _globals['_STREAMSTATISTICS']._serialized_end=1734
-  _globals['_QUERYSTATISTICS']._serialized_start=1736
-  _globals['_QUERYSTATISTICS']._serialized_end=1862
-  _globals['_ADMINSERVICE']._serialized_start=2056
-  _globals['_ADMINSERVICE']._serialized_end=2222
+  _globals['_GETSTATUSRESPONSE']._serialized_end=902
+  _globals['_GETSTATUSRESPONSE_STAGESECONDSENTRY']._serialized_start=786
+  _globals['_GETSTATUSRESPONSE_STAGESECONDSENTRY']._serialized_end=837
+  _globals['_GETSTATUSRESPONSE_BACKLOGENTRY']._serialized_start=839
+  _globals['_GETSTATUSRESPONSE_BACKLOGENTRY']._serialized_end=885
+  _globals['_EXECUTORSTATUS']._serialized_start=905
+  _globals['_EXECUTORSTATUS']._serialized_end=1083
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=1085
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=1123
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=1126
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1281
+  _globals['_EPOCHSTATISTICS']._serialized_start=1284
+  _globals['_EPOCHSTATISTICS']._serialized_end=1536
+  _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._serialized_start=786
+  _globals['_EPOCHSTATISTICS_STAGESECONDSENTRY']._serialized_end=837
+  _globals['_STREAMSTATISTICS']._serialized_start=1539
+  _globals['_STREAMSTATISTICS']._serialized_end=1748
+  _globals['_QUERYSTATISTICS']._serialized_start=1750
+  _globals['_QUERYSTATISTICS']._serialized_end=1876
+  _globals['_RUNNINGSETTING']._serialized_start=1878
+  _globals['_RUNNINGSETTING']._serialized_end=1981
+  _globals['_LISTSETTINGSREQUEST']._serialized_start=1983
+  _globals['_LISTSETTINGSREQUEST']._serialized_end=2004
+  _globals['_LISTSETTINGSRESPONSE']._serialized_start=2006
+  _globals['_LISTSETTINGSRESPONSE']._serialized_end=2072
+  _globals['_SETSETTINGREQUEST']._serialized_start=2074
+  _globals['_SETSETTINGREQUEST']._serialized_end=2137
+  _globals['_SETSETTINGRESPONSE']._serialized_start=2139
+  _globals['_SETSETTINGRESPONSE']._serialized_end=2202
+  _globals['_ADMINSERVICE']._serialized_start=2396
+  _globals['_ADMINSERVICE']._serialized_end=2714
 # @@protoc_insertion_point(module_scope)

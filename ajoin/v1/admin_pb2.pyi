@@ -145,6 +145,7 @@ class GetStatusResponse(_message.Message):
     SINKS_BEHIND_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
     EXECUTORS_FIELD_NUMBER: _builtins.int
+    PINS_FIELD_NUMBER: _builtins.int
     state: Global___PlatformState.ValueType
     """Where the platform is in its life."""
     message: _builtins.str
@@ -207,6 +208,10 @@ class GetStatusResponse(_message.Message):
     def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorStatus]:
         """Spark's executors that are there now. Empty: there is no Spark, or only a local one without a store."""
 
+    @_builtins.property
+    def pins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What somebody has forced and the optimizer leaves alone, one sentence each. Empty for tenants."""
+
     def __init__(
         self,
         *,
@@ -236,10 +241,11 @@ class GetStatusResponse(_message.Message):
         sinks_behind: _abc.Iterable[_queries_pb2.SinkStatus] | None = ...,
         overflows: _builtins.int = ...,
         executors: _abc.Iterable[Global___ExecutorStatus] | None = ...,
+        pins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "lag_ms", b"lag_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "cache_bytes", b"cache_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "executors", b"executors", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "store_bytes", b"store_bytes", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "backlog", b"backlog", "bucket_bytes", b"bucket_bytes", "buckets", b"buckets", "cache_bytes", b"cache_bytes", "epoch", b"epoch", "epoch_seconds", b"epoch_seconds", "executors", b"executors", "lag_ms", b"lag_ms", "latency_seconds", b"latency_seconds", "message", b"message", "overflows", b"overflows", "pins", b"pins", "plan_version", b"plan_version", "queries", b"queries", "recovery_records", b"recovery_records", "recovery_seconds", b"recovery_seconds", "rows", b"rows", "sinks", b"sinks", "sinks_behind", b"sinks_behind", "stage_seconds", b"stage_seconds", "state", b"state", "store_bytes", b"store_bytes", "streams", b"streams", "throttled", b"throttled", "tuples", b"tuples", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
@@ -522,3 +528,134 @@ class QueryStatistics(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_lag_ms) -> _WhichOneofReturnType__watermark_lag_ms | None: ...
 
 Global___QueryStatistics: _TypeAlias = QueryStatistics  # noqa: Y015
+
+@_typing.final
+class RunningSetting(_message.Message):
+    """A setting that can be changed while the platform runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    CONFIGURED_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As in the configuration file."""
+    value: _builtins.float
+    """Its value now."""
+    configured: _builtins.float
+    """Its value by the platform's configuration."""
+    description: _builtins.str
+    """What it is."""
+    changed: _builtins.bool
+    """True: `value` was set while the platform ran, and wins over the configuration."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+        configured: _builtins.float = ...,
+        description: _builtins.str = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "configured", b"configured", "description", b"description", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunningSetting: _TypeAlias = RunningSetting  # noqa: Y015
+
+@_typing.final
+class ListSettingsRequest(_message.Message):
+    """Asks for the settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSettingsRequest: _TypeAlias = ListSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ListSettingsResponse(_message.Message):
+    """The settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningSetting]:
+        """In the order of the documentation."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___RunningSetting] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSettingsResponse: _TypeAlias = ListSettingsResponse  # noqa: Y015
+
+@_typing.final
+class SetSettingRequest(_message.Message):
+    """Asks to change a setting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """(Required) Which."""
+    value: _builtins.str
+    """(Optional) The new value, as text. Absent: the configured one again."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___SetSettingRequest: _TypeAlias = SetSettingRequest  # noqa: Y015
+
+@_typing.final
+class SetSettingResponse(_message.Message):
+    """The setting is in effect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def setting(self) -> Global___RunningSetting:
+        """As it is now."""
+
+    def __init__(
+        self,
+        *,
+        setting: Global___RunningSetting | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["setting", b"setting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["setting", b"setting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetSettingResponse: _TypeAlias = SetSettingResponse  # noqa: Y015

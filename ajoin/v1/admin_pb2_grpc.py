@@ -45,6 +45,16 @@ class AdminServiceStub:
                 request_serializer=ajoin_dot_v1_dot_admin__pb2.GetStatisticsRequest.SerializeToString,
                 response_deserializer=ajoin_dot_v1_dot_admin__pb2.GetStatisticsResponse.FromString,
                 _registered_method=True)
+        self.ListSettings = channel.unary_unary(
+                '/ajoin.v1.AdminService/ListSettings',
+                request_serializer=ajoin_dot_v1_dot_admin__pb2.ListSettingsRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_admin__pb2.ListSettingsResponse.FromString,
+                _registered_method=True)
+        self.SetSetting = channel.unary_unary(
+                '/ajoin.v1.AdminService/SetSetting',
+                request_serializer=ajoin_dot_v1_dot_admin__pb2.SetSettingRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_admin__pb2.SetSettingResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -65,6 +75,20 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSettings(self, request, context):
+        """Settings that can be changed while the platform runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetSetting(self, request, context):
+        """Changes such a setting, from now on and after restarts, or takes the change back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +101,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatistics,
                     request_deserializer=ajoin_dot_v1_dot_admin__pb2.GetStatisticsRequest.FromString,
                     response_serializer=ajoin_dot_v1_dot_admin__pb2.GetStatisticsResponse.SerializeToString,
+            ),
+            'ListSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSettings,
+                    request_deserializer=ajoin_dot_v1_dot_admin__pb2.ListSettingsRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_admin__pb2.ListSettingsResponse.SerializeToString,
+            ),
+            'SetSetting': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSetting,
+                    request_deserializer=ajoin_dot_v1_dot_admin__pb2.SetSettingRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_admin__pb2.SetSettingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +168,60 @@ class AdminService:
             '/ajoin.v1.AdminService/GetStatistics',
             ajoin_dot_v1_dot_admin__pb2.GetStatisticsRequest.SerializeToString,
             ajoin_dot_v1_dot_admin__pb2.GetStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.AdminService/ListSettings',
+            ajoin_dot_v1_dot_admin__pb2.ListSettingsRequest.SerializeToString,
+            ajoin_dot_v1_dot_admin__pb2.ListSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetSetting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.AdminService/SetSetting',
+            ajoin_dot_v1_dot_admin__pb2.SetSettingRequest.SerializeToString,
+            ajoin_dot_v1_dot_admin__pb2.SetSettingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,10 @@ class AdminServiceStub:
     """The state of the platform in a few numbers."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatisticsRequest, _admin_pb2.GetStatisticsResponse]
     """What recent epochs, streams and queries did."""
+    ListSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSettingsRequest, _admin_pb2.ListSettingsResponse]
+    """Settings that can be changed while the platform runs."""
+    SetSetting: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetSettingRequest, _admin_pb2.SetSettingResponse]
+    """Changes such a setting, from now on and after restarts, or takes the change back."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -47,6 +51,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The state of the platform in a few numbers."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatisticsRequest, _admin_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """What recent epochs, streams and queries did."""
+    ListSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSettingsRequest, _admin_pb2.ListSettingsResponse]  # type: ignore[assignment]
+    """Settings that can be changed while the platform runs."""
+    SetSetting: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetSettingRequest, _admin_pb2.SetSettingResponse]  # type: ignore[assignment]
+    """Changes such a setting, from now on and after restarts, or takes the change back."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """How the platform is doing."""
@@ -66,5 +74,21 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetStatisticsResponse, _abc.Awaitable[_admin_pb2.GetStatisticsResponse]]:
         """What recent epochs, streams and queries did."""
+
+    @_abc_1.abstractmethod
+    def ListSettings(
+        self,
+        request: _admin_pb2.ListSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListSettingsResponse, _abc.Awaitable[_admin_pb2.ListSettingsResponse]]:
+        """Settings that can be changed while the platform runs."""
+
+    @_abc_1.abstractmethod
+    def SetSetting(
+        self,
+        request: _admin_pb2.SetSettingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetSettingResponse, _abc.Awaitable[_admin_pb2.SetSettingResponse]]:
+        """Changes such a setting, from now on and after restarts, or takes the change back."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

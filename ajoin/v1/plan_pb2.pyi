@@ -534,3 +534,53 @@ class SplitPartitionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SplitPartitionResponse: _TypeAlias = SplitPartitionResponse  # noqa: Y015
+
+@_typing.final
+class UnpinRequest(_message.Message):
+    """Asks to release what was forced, so that the optimizer may change it again. Nothing given: everything."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_IDS_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    scale: _builtins.bool
+    """(Optional) Release the partition function."""
+    @_builtins.property
+    def query_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """(Optional) Running queries whose join order and query group are released."""
+
+    def __init__(
+        self,
+        *,
+        query_ids: _abc.Iterable[_builtins.str] | None = ...,
+        scale: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query_ids", b"query_ids", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinRequest: _TypeAlias = UnpinRequest  # noqa: Y015
+
+@_typing.final
+class UnpinResponse(_message.Message):
+    """It is released. The plan stays as it is until the optimizer finds a better one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_VERSION_FIELD_NUMBER: _builtins.int
+    plan_version: _builtins.int
+    """The plan version."""
+    def __init__(
+        self,
+        *,
+        plan_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_version", b"plan_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinResponse: _TypeAlias = UnpinResponse  # noqa: Y015

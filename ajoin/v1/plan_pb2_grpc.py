@@ -70,6 +70,11 @@ class PlanServiceStub:
                 request_serializer=ajoin_dot_v1_dot_plan__pb2.SplitPartitionRequest.SerializeToString,
                 response_deserializer=ajoin_dot_v1_dot_plan__pb2.SplitPartitionResponse.FromString,
                 _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/ajoin.v1.PlanService/Unpin',
+                request_serializer=ajoin_dot_v1_dot_plan__pb2.UnpinRequest.SerializeToString,
+                response_deserializer=ajoin_dot_v1_dot_plan__pb2.UnpinResponse.FromString,
+                _registered_method=True)
 
 
 class PlanServiceServicer:
@@ -125,6 +130,13 @@ class PlanServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Unpin(self, request, context):
+        """Releases what was forced. What ForceOrder, ForceGroups, Scale and SplitPartition decide stays until then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlanServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +174,11 @@ def add_PlanServiceServicer_to_server(servicer, server):
                     servicer.SplitPartition,
                     request_deserializer=ajoin_dot_v1_dot_plan__pb2.SplitPartitionRequest.FromString,
                     response_serializer=ajoin_dot_v1_dot_plan__pb2.SplitPartitionResponse.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=ajoin_dot_v1_dot_plan__pb2.UnpinRequest.FromString,
+                    response_serializer=ajoin_dot_v1_dot_plan__pb2.UnpinResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -354,6 +371,33 @@ class PlanService:
             '/ajoin.v1.PlanService/SplitPartition',
             ajoin_dot_v1_dot_plan__pb2.SplitPartitionRequest.SerializeToString,
             ajoin_dot_v1_dot_plan__pb2.SplitPartitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ajoin.v1.PlanService/Unpin',
+            ajoin_dot_v1_dot_plan__pb2.UnpinRequest.SerializeToString,
+            ajoin_dot_v1_dot_plan__pb2.UnpinResponse.FromString,
             options,
             channel_credentials,
             insecure,

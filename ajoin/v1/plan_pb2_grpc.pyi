@@ -47,6 +47,8 @@ class PlanServiceStub:
     """Changes the number of join partitions (scale out or in)."""
     SplitPartition: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SplitPartitionRequest, _plan_pb2.SplitPartitionResponse]
     """Runs one join partition several ways in parallel (scale up), or one way again (scale down)."""
+    Unpin: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UnpinRequest, _plan_pb2.UnpinResponse]
+    """Releases what was forced. What ForceOrder, ForceGroups, Scale and SplitPartition decide stays until then."""
 
 @_typing.type_check_only
 class PlanServiceAsyncStub(PlanServiceStub):
@@ -67,6 +69,8 @@ class PlanServiceAsyncStub(PlanServiceStub):
     """Changes the number of join partitions (scale out or in)."""
     SplitPartition: _aio.UnaryUnaryMultiCallable[_plan_pb2.SplitPartitionRequest, _plan_pb2.SplitPartitionResponse]  # type: ignore[assignment]
     """Runs one join partition several ways in parallel (scale up), or one way again (scale down)."""
+    Unpin: _aio.UnaryUnaryMultiCallable[_plan_pb2.UnpinRequest, _plan_pb2.UnpinResponse]  # type: ignore[assignment]
+    """Releases what was forced. What ForceOrder, ForceGroups, Scale and SplitPartition decide stays until then."""
 
 class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
     """The shared plan: look at it, watch it change, and steer it."""
@@ -126,5 +130,13 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.SplitPartitionResponse, _abc.Awaitable[_plan_pb2.SplitPartitionResponse]]:
         """Runs one join partition several ways in parallel (scale up), or one way again (scale down)."""
+
+    @_abc_1.abstractmethod
+    def Unpin(
+        self,
+        request: _plan_pb2.UnpinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_plan_pb2.UnpinResponse, _abc.Awaitable[_plan_pb2.UnpinResponse]]:
+        """Releases what was forced. What ForceOrder, ForceGroups, Scale and SplitPartition decide stays until then."""
 
 def add_PlanServiceServicer_to_server(servicer: PlanServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,17 +26,17 @@ from ajoin.v1 import errors_pb2 as ajoin_dot_v1_dot_errors__pb2
 from ajoin.v1 import streams_pb2 as ajoin_dot_v1_dot_streams__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/queries.proto\x12\x08\x61join.v1\x1a\x15\x61join/v1/errors.proto\x1a\x16\x61join/v1/streams.proto\"\xe3\x01\n\x06\x42udget\x12\x11\n\x04rows\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1b\n\x0eretained_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x14\n\x07seconds\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x0bstate_bytes\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12#\n\x08\x61t_limit\x18\x06 \x01(\x0e\x32\x11.ajoin.v1.AtLimitB\x07\n\x05_rowsB\x08\n\x06_bytesB\x11\n\x0f_retained_bytesB\n\n\x08_secondsB\x0e\n\x0c_state_bytes\"?\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\x16\n\x0eretained_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"T\n\nIncomplete\x12\x15\n\x08\x61\x66ter_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08until_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\t_after_msB\x0b\n\t_until_ms\"p\n\tQuerySpec\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\"\n\x05sinks\x18\x03 \x03(\x0b\x32\x13.ajoin.v1.Connector\x12 \n\x06\x62udget\x18\x04 \x01(\x0b\x32\x10.ajoin.v1.Budget\"\x86\x05\n\x05Query\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0b\n\x03sql\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryState\x12\x1b\n\x0e\x61\x63tive_from_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x61\x63tive_until_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwatermark_ms\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x14\n\x0cplan_version\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\r\n\x05group\x18\x0b \x01(\x05\x12\x0f\n\x07outputs\x18\x0c \x03(\t\x12\"\n\x05sinks\x18\r \x03(\x0b\x32\x13.ajoin.v1.Connector\x12\x15\n\rcreated_at_ms\x18\x0e \x01(\x03\x12\x1d\n\x15\x64\x65ployment_latency_ms\x18\x0f \x01(\x03\x12(\n\ndeliveries\x18\x10 \x03(\x0b\x32\x14.ajoin.v1.SinkStatus\x12\x11\n\tsuspended\x18\x11 \x01(\t\x12\x13\n\x06lag_ms\x18\x12 \x01(\x03H\x03\x88\x01\x01\x12\x15\n\repochs_behind\x18\x13 \x01(\x03\x12 \n\x06\x62udget\x18\x14 \x01(\x0b\x32\x10.ajoin.v1.Budget\x12\x1e\n\x05usage\x18\x15 \x01(\x0b\x32\x0f.ajoin.v1.Usage\x12(\n\nincomplete\x18\x16 \x01(\x0b\x32\x14.ajoin.v1.Incomplete\x12\x11\n\toverflows\x18\x17 \x01(\x03\x42\x11\n\x0f_active_from_msB\x12\n\x10_active_until_msB\x0f\n\r_watermark_msB\t\n\x07_lag_ms\"\x91\x02\n\nSinkStatus\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x15\n\repochs_behind\x18\x05 \x01(\x03\x12\x13\n\x0brows_behind\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x1d\n\x10\x66\x61iling_since_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x61ttempts\x18\t \x01(\x03\x12\x1c\n\x0flast_success_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0blost_epochs\x18\x0b \x01(\x03\x42\x13\n\x11_failing_since_msB\x12\n\x10_last_success_ms\"K\n\x12\x43reateQueryRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x43reateQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"N\n\x14\x43reateQueriesRequest\x12\"\n\x05specs\x18\x01 \x03(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"A\n\x15\x43reateQueriesResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0b\x32\x16.ajoin.v1.QueryOutcome\"c\n\x0cQueryOutcome\x12 \n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.QueryH\x00\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x15.ajoin.v1.ErrorDetailH\x00\x42\t\n\x07outcome\":\n\x12\x44\x65leteQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x44\x65leteQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"K\n\x13SuspendQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"6\n\x14SuspendQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\":\n\x12ResumeQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13ResumeQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"0\n\x0fGetQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\"H\n\x10GetQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\x12\x14\n\x0c\x61rrow_schema\x18\x02 \x01(\x0c\"`\n\x12ListQueriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12#\n\x05state\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.QueryState\"P\n\x13ListQueriesResponse\x12 \n\x07queries\x18\x01 \x03(\x0b\x32\x0f.ajoin.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*v\n\nQueryState\x12\x1b\n\x17QUERY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13QUERY_STATE_RUNNING\x10\x01\x12\x17\n\x13QUERY_STATE_DELETED\x10\x02\x12\x19\n\x15QUERY_STATE_SUSPENDED\x10\x03*_\n\x07\x41tLimit\x12\x18\n\x14\x41T_LIMIT_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41T_LIMIT_PAUSE\x10\x01\x12\x13\n\x0f\x41T_LIMIT_SAMPLE\x10\x02\x12\x11\n\rAT_LIMIT_FAIL\x10\x03\x32\xa2\x04\n\x0cQueryService\x12J\n\x0b\x43reateQuery\x12\x1c.ajoin.v1.CreateQueryRequest\x1a\x1d.ajoin.v1.CreateQueryResponse\x12P\n\rCreateQueries\x12\x1e.ajoin.v1.CreateQueriesRequest\x1a\x1f.ajoin.v1.CreateQueriesResponse\x12J\n\x0b\x44\x65leteQuery\x12\x1c.ajoin.v1.DeleteQueryRequest\x1a\x1d.ajoin.v1.DeleteQueryResponse\x12M\n\x0cSuspendQuery\x12\x1d.ajoin.v1.SuspendQueryRequest\x1a\x1e.ajoin.v1.SuspendQueryResponse\x12J\n\x0bResumeQuery\x12\x1c.ajoin.v1.ResumeQueryRequest\x1a\x1d.ajoin.v1.ResumeQueryResponse\x12\x41\n\x08GetQuery\x12\x19.ajoin.v1.GetQueryRequest\x1a\x1a.ajoin.v1.GetQueryResponse\x12J\n\x0bListQueries\x12\x1c.ajoin.v1.ListQueriesRequest\x1a\x1d.ajoin.v1.ListQueriesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x61join/v1/queries.proto\x12\x08\x61join.v1\x1a\x15\x61join/v1/errors.proto\x1a\x16\x61join/v1/streams.proto\"\xe3\x01\n\x06\x42udget\x12\x11\n\x04rows\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05\x62ytes\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1b\n\x0eretained_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x14\n\x07seconds\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x0bstate_bytes\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12#\n\x08\x61t_limit\x18\x06 \x01(\x0e\x32\x11.ajoin.v1.AtLimitB\x07\n\x05_rowsB\x08\n\x06_bytesB\x11\n\x0f_retained_bytesB\n\n\x08_secondsB\x0e\n\x0c_state_bytes\"?\n\x05Usage\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\x16\n\x0eretained_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"T\n\nIncomplete\x12\x15\n\x08\x61\x66ter_ms\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08until_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x42\x0b\n\t_after_msB\x0b\n\t_until_ms\"p\n\tQuerySpec\x12\x0b\n\x03sql\x18\x01 \x01(\t\x12\x10\n\x08query_id\x18\x02 \x01(\t\x12\"\n\x05sinks\x18\x03 \x03(\x0b\x32\x13.ajoin.v1.Connector\x12 \n\x06\x62udget\x18\x04 \x01(\x0b\x32\x10.ajoin.v1.Budget\"\x94\x05\n\x05Query\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0b\n\x03sql\x18\x03 \x01(\t\x12#\n\x05state\x18\x04 \x01(\x0e\x32\x14.ajoin.v1.QueryState\x12\x1b\n\x0e\x61\x63tive_from_ms\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x61\x63tive_until_ms\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0cwatermark_ms\x18\x07 \x01(\x03H\x02\x88\x01\x01\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x14\n\x0cplan_version\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\r\n\x05group\x18\x0b \x01(\x05\x12\x0f\n\x07outputs\x18\x0c \x03(\t\x12\"\n\x05sinks\x18\r \x03(\x0b\x32\x13.ajoin.v1.Connector\x12\x15\n\rcreated_at_ms\x18\x0e \x01(\x03\x12\x1d\n\x15\x64\x65ployment_latency_ms\x18\x0f \x01(\x03\x12(\n\ndeliveries\x18\x10 \x03(\x0b\x32\x14.ajoin.v1.SinkStatus\x12\x11\n\tsuspended\x18\x11 \x01(\t\x12\x13\n\x06lag_ms\x18\x12 \x01(\x03H\x03\x88\x01\x01\x12\x15\n\repochs_behind\x18\x13 \x01(\x03\x12 \n\x06\x62udget\x18\x14 \x01(\x0b\x32\x10.ajoin.v1.Budget\x12\x1e\n\x05usage\x18\x15 \x01(\x0b\x32\x0f.ajoin.v1.Usage\x12(\n\nincomplete\x18\x16 \x01(\x0b\x32\x14.ajoin.v1.Incomplete\x12\x11\n\toverflows\x18\x17 \x01(\x03\x12\x0c\n\x04pins\x18\x18 \x03(\tB\x11\n\x0f_active_from_msB\x12\n\x10_active_until_msB\x0f\n\r_watermark_msB\t\n\x07_lag_ms\"\x91\x02\n\nSinkStatus\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x05\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x15\n\repochs_behind\x18\x05 \x01(\x03\x12\x13\n\x0brows_behind\x18\x06 \x01(\x03\x12\r\n\x05\x65rror\x18\x07 \x01(\t\x12\x1d\n\x10\x66\x61iling_since_ms\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x61ttempts\x18\t \x01(\x03\x12\x1c\n\x0flast_success_ms\x18\n \x01(\x03H\x01\x88\x01\x01\x12\x13\n\x0blost_epochs\x18\x0b \x01(\x03\x42\x13\n\x11_failing_since_msB\x12\n\x10_last_success_ms\"K\n\x12\x43reateQueryRequest\x12!\n\x04spec\x18\x01 \x01(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x43reateQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"N\n\x14\x43reateQueriesRequest\x12\"\n\x05specs\x18\x01 \x03(\x0b\x32\x13.ajoin.v1.QuerySpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"A\n\x15\x43reateQueriesResponse\x12(\n\x08outcomes\x18\x01 \x03(\x0b\x32\x16.ajoin.v1.QueryOutcome\"c\n\x0cQueryOutcome\x12 \n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.QueryH\x00\x12&\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x15.ajoin.v1.ErrorDetailH\x00\x42\t\n\x07outcome\":\n\x12\x44\x65leteQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13\x44\x65leteQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"K\n\x13SuspendQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"6\n\x14SuspendQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\":\n\x12ResumeQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x13ResumeQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\"0\n\x0fGetQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\"H\n\x10GetQueryResponse\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.ajoin.v1.Query\x12\x14\n\x0c\x61rrow_schema\x18\x02 \x01(\x0c\"`\n\x12ListQueriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12#\n\x05state\x18\x03 \x01(\x0e\x32\x14.ajoin.v1.QueryState\"P\n\x13ListQueriesResponse\x12 \n\x07queries\x18\x01 \x03(\x0b\x32\x0f.ajoin.v1.Query\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*v\n\nQueryState\x12\x1b\n\x17QUERY_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13QUERY_STATE_RUNNING\x10\x01\x12\x17\n\x13QUERY_STATE_DELETED\x10\x02\x12\x19\n\x15QUERY_STATE_SUSPENDED\x10\x03*_\n\x07\x41tLimit\x12\x18\n\x14\x41T_LIMIT_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41T_LIMIT_PAUSE\x10\x01\x12\x13\n\x0f\x41T_LIMIT_SAMPLE\x10\x02\x12\x11\n\rAT_LIMIT_FAIL\x10\x03\x32\xa2\x04\n\x0cQueryService\x12J\n\x0b\x43reateQuery\x12\x1c.ajoin.v1.CreateQueryRequest\x1a\x1d.ajoin.v1.CreateQueryResponse\x12P\n\rCreateQueries\x12\x1e.ajoin.v1.CreateQueriesRequest\x1a\x1f.ajoin.v1.CreateQueriesResponse\x12J\n\x0b\x44\x65leteQuery\x12\x1c.ajoin.v1.DeleteQueryRequest\x1a\x1d.ajoin.v1.DeleteQueryResponse\x12M\n\x0cSuspendQuery\x12\x1d.ajoin.v1.SuspendQueryRequest\x1a\x1e.ajoin.v1.SuspendQueryResponse\x12J\n\x0bResumeQuery\x12\x1c.ajoin.v1.ResumeQueryRequest\x1a\x1d.ajoin.v1.ResumeQueryResponse\x12\x41\n\x08GetQuery\x12\x19.ajoin.v1.GetQueryRequest\x1a\x1a.ajoin.v1.GetQueryResponse\x12J\n\x0bListQueries\x12\x1c.ajoin.v1.ListQueriesRequest\x1a\x1d.ajoin.v1.ListQueriesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ajoin.v1.queries_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_QUERYSTATE']._serialized_start=2550
-  _globals['_QUERYSTATE']._serialized_end=2668
-  _globals['_ATLIMIT']._serialized_start=2670
-  _globals['_ATLIMIT']._serialized_end=2765
+  _globals['_QUERYSTATE']._serialized_start=2564
+  _globals['_QUERYSTATE']._serialized_end=2682
+  _globals['_ATLIMIT']._serialized_start=2684
+  _globals['_ATLIMIT']._serialized_end=2779
   _globals['_BUDGET']._serialized_start=84
   _globals['_BUDGET']._serialized_end=311
   _globals['_USAGE']._serialized_start=313
@@ -46,39 +46,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUERYSPEC']._serialized_start=464
   _globals['_QUERYSPEC']._serialized_end=576
   _globals['_QUERY']._serialized_start=579
-  _globals['_QUERY']._serialized_end=1225
-  _globals['_SINKSTATUS']._serialized_start=1228
-  _globals['_SINKSTATUS']._serialized_end=1501
-  _globals['_CREATEQUERYREQUEST']._serialized_start=1503
-  _globals['_CREATEQUERYREQUEST']._serialized_end=1578
-  _globals['_CREATEQUERYRESPONSE']._serialized_start=1580
-  _globals['_CREATEQUERYRESPONSE']._serialized_end=1633
-  _globals['_CREATEQUERIESREQUEST']._serialized_start=1635
-  _globals['_CREATEQUERIESREQUEST']._serialized_end=1713
-  _globals['_CREATEQUERIESRESPONSE']._serialized_start=1715
-  _globals['_CREATEQUERIESRESPONSE']._serialized_end=1780
-  _globals['_QUERYOUTCOME']._serialized_start=1782
-  _globals['_QUERYOUTCOME']._serialized_end=1881
-  _globals['_DELETEQUERYREQUEST']._serialized_start=1883
-  _globals['_DELETEQUERYREQUEST']._serialized_end=1941
-  _globals['_DELETEQUERYRESPONSE']._serialized_start=1943
-  _globals['_DELETEQUERYRESPONSE']._serialized_end=1996
-  _globals['_SUSPENDQUERYREQUEST']._serialized_start=1998
-  _globals['_SUSPENDQUERYREQUEST']._serialized_end=2073
-  _globals['_SUSPENDQUERYRESPONSE']._serialized_start=2075
-  _globals['_SUSPENDQUERYRESPONSE']._serialized_end=2129
-  _globals['_RESUMEQUERYREQUEST']._serialized_start=2131
-  _globals['_RESUMEQUERYREQUEST']._serialized_end=2189
-  _globals['_RESUMEQUERYRESPONSE']._serialized_start=2191
-  _globals['_RESUMEQUERYRESPONSE']._serialized_end=2244
-  _globals['_GETQUERYREQUEST']._serialized_start=2246
-  _globals['_GETQUERYREQUEST']._serialized_end=2294
-  _globals['_GETQUERYRESPONSE']._serialized_start=2296
-  _globals['_GETQUERYRESPONSE']._serialized_end=2368
-  _globals['_LISTQUERIESREQUEST']._serialized_start=2370
-  _globals['_LISTQUERIESREQUEST']._serialized_end=2466
-  _globals['_LISTQUERIESRESPONSE']._serialized_start=2468
-  _globals['_LISTQUERIESRESPONSE']._serialized_end=2548
-  _globals['_QUERYSERVICE']._serialized_start=2768
-  _globals['_QUERYSERVICE']._serialized_end=3314
+  _globals['_QUERY']._serialized_end=1239
+  _globals['_SINKSTATUS']._serialized_start=1242
+  _globals['_SINKSTATUS']._serialized_end=1515
+  _globals['_CREATEQUERYREQUEST']._serialized_start=1517
+  _globals['_CREATEQUERYREQUEST']._serialized_end=1592
+  _globals['_CREATEQUERYRESPONSE']._serialized_start=1594
+  _globals['_CREATEQUERYRESPONSE']._serialized_end=1647
+  _globals['_CREATEQUERIESREQUEST']._serialized_start=1649
+  _globals['_CREATEQUERIESREQUEST']._serialized_end=1727
+  _globals['_CREATEQUERIESRESPONSE']._serialized_start=1729
+  _globals['_CREATEQUERIESRESPONSE']._serialized_end=1794
+  _globals['_QUERYOUTCOME']._serialized_start=1796
+  _globals['_QUERYOUTCOME']._serialized_end=1895
+  _globals['_DELETEQUERYREQUEST']._serialized_start=1897
+  _globals['_DELETEQUERYREQUEST']._serialized_end=1955
+  _globals['_DELETEQUERYRESPONSE']._serialized_start=1957
+  _globals['_DELETEQUERYRESPONSE']._serialized_end=2010
+  _globals['_SUSPENDQUERYREQUEST']._serialized_start=2012
+  _globals['_SUSPENDQUERYREQUEST']._serialized_end=2087
+  _globals['_SUSPENDQUERYRESPONSE']._serialized_start=2089
+  _globals['_SUSPENDQUERYRESPONSE']._serialized_end=2143
+  _globals['_RESUMEQUERYREQUEST']._serialized_start=2145
+  _globals['_RESUMEQUERYREQUEST']._serialized_end=2203
+  _globals['_RESUMEQUERYRESPONSE']._serialized_start=2205
+  _globals['_RESUMEQUERYRESPONSE']._serialized_end=2258
+  _globals['_GETQUERYREQUEST']._serialized_start=2260
+  _globals['_GETQUERYREQUEST']._serialized_end=2308
+  _globals['_GETQUERYRESPONSE']._serialized_start=2310
+  _globals['_GETQUERYRESPONSE']._serialized_end=2382
+  _globals['_LISTQUERIESREQUEST']._serialized_start=2384
+  _globals['_LISTQUERIESREQUEST']._serialized_end=2480
+  _globals['_LISTQUERIESRESPONSE']._serialized_start=2482
+  _globals['_LISTQUERIESRESPONSE']._serialized_end=2562
+  _globals['_QUERYSERVICE']._serialized_start=2782
+  _globals['_QUERYSERVICE']._serialized_end=3328
 # @@protoc_insertion_point(module_scope)

@@ -270,6 +270,7 @@ class Query(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    PINS_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -336,6 +337,10 @@ class Query(_message.Message):
     def incomplete(self) -> Global___Incomplete:
         """Where rows were left out. Absent: nowhere; all complete windows have all their rows."""
 
+    @_builtins.property
+    def pins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What of it somebody has forced, and the optimizer leaves alone: "order", "group"."""
+
     def __init__(
         self,
         *,
@@ -362,10 +367,11 @@ class Query(_message.Message):
         usage: Global___Usage | None = ...,
         incomplete: Global___Incomplete | None = ...,
         overflows: _builtins.int = ...,
+        pins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "overflows", b"overflows", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "overflows", b"overflows", "pins", b"pins", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015

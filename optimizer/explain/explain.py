@@ -3,12 +3,12 @@
 All three formats are drawn from the same views, so they cannot disagree. The JSON shape is an interface
 (fields are only ever added):
 
-    plan   {version, partitions, splits: [{partition, ways}], savings: {...},
+    plan   {version, partitions, splits: [{partition, ways}], scale_pinned, savings: {...},
             groups: [{group, queries: [id], apart}],
-            queries: [{id, uid, group, bit, window, sink_mode, root}],
+            queries: [{id, uid, group, bit, window, sink_mode, root, pins}],
             nodes: [node],                                              inputs before consumers
             folds: [fold]}
-    query  {id, uid, sql, plan_version, group, apart, bit, active_from, window, sink_mode, order,
+    query  {id, uid, sql, plan_version, group, apart, bit, pins, active_from, window, sink_mode, order,
             selections: {alias: text}, residual: [text], outputs: [name], shares: [{node, text, with: [id], others}],
             cost: {alone, shared} or null, nodes: [node], fold: fold or null}
     node   {name, kind: "source" or "join", text, group, inputs: [name], on: [text], indexes: [[attribute]],
@@ -28,9 +28,9 @@ combined in its `way`: "combine", "subtract" or "stacks". `observed` and
 `estimated` are tuples or combinations a second, null where nothing is known; they are keyed by node name:
 a digest for a join, `g<group>-<leaf>` for a source. A join runs in `stage` (from 1 on, null for a source), and
 `goes_on` is true if one above it runs in the same stage over its result. `apart` is true for a group, and for a query
-alone in its group, that nobody else joins because it is heavy. Ids are the running queries' ids; `others` counts those
-the reader may not see, and where there are any, what depends on them (`shared`, `observed`, `estimated`, `counted`) is
-null.
+alone in its group, that nobody else joins because it is heavy. `pins`: what of a query somebody has forced ("order",
+"group"). Ids are the running queries' ids; `others` counts those the reader may not see, and where there are any, what
+depends on them (`shared`, `observed`, `estimated`, `counted`) is null.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from optimizer.explain.render import render
 from optimizer.explain.savings import Savings, what_sharing_saves
 from optimizer.explain.text import plan_text, query_text
 from optimizer.explain.views import Figures, NodeView, groups_apart, node_views
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery, walk
 from optimizer.model.trees import order_of
 from optimizer.model.windows import Window
@@ -66,6 +67,7 @@ def explain_plan(
     estimated: Mapping[str, float] | None = None,
     apart: Collection[str] = (),
     folds: Folds | None = None,
+    pins: Pins = NO_PINS,
 ) -> str:
     """The whole plan; `queries` by uid; `apart`: uids of those that are kept apart; `folds`: what is known of them."""
     figures = Figures(observed or {}, estimated or {})
@@ -73,11 +75,11 @@ def explain_plan(
     heavy = groups_apart(plan, apart)
     match _known(format):
         case "json":
-            return json.dumps(_plan_document(plan, queries, figures, heavy, shared), ensure_ascii=False, indent=2)
+            return json.dumps(_plan_document(plan, queries, figures, heavy, shared, pins), ensure_ascii=False, indent=2)
         case "dot":
             return plan_dot(plan, node_views(plan, queries, figures), heavy, folds=shared)
         case _:
-            return plan_text(plan, queries, node_views(plan, queries, figures), heavy, shared)
+            return plan_text(plan, queries, node_views(plan, queries, figures), heavy, shared, pins)
 
 
 def explain_query(
@@ -91,6 +93,7 @@ def explain_query(
     cost: tuple[float, float] | None = None,
     apart: Collection[str] = (),
     folds: Folds | None = None,
+    pins: Pins = NO_PINS,
 ) -> str:
     """One query of the plan; for one that does not run yet, pass the plan that `create_delete` gives.
 
@@ -108,12 +111,12 @@ def explain_query(
     match _known(format):
         case "json":
             return json.dumps(
-                _query_document(plan, queries, uid, views, price, heavy, fold), ensure_ascii=False, indent=2
+                _query_document(plan, queries, uid, views, price, heavy, fold, pins), ensure_ascii=False, indent=2
             )
         case "dot":
             return plan_dot(plan, views, heavy, only=queries[uid].id, folds=(fold,) if fold else ())
         case _:
-            return query_text(plan, queries, uid, views, price, heavy, fold)
+            return query_text(plan, queries, uid, views, price, heavy, fold, pins)
 
 
 def _plan_document(
@@ -122,12 +125,14 @@ def _plan_document(
     figures: Figures,
     heavy: Collection[int],
     folds: Collection[FoldView],
+    pins: Pins,
 ) -> dict[str, Any]:
     views = node_views(plan, queries, figures)
     return {
         "version": plan.version,
         "partitions": plan.partitioning.count,
         "splits": [{"partition": p, "ways": w} for p, w in plan.partitioning.splits],
+        "scale_pinned": pins.scale,
         "savings": asdict(what_sharing_saves(plan, queries)),
         "groups": [
             {"group": group, "queries": [queries[p.uid].id for p in members], "apart": group in heavy}
@@ -142,6 +147,7 @@ def _plan_document(
                 "window": _window_document(queries[p.uid].query.window),
                 "sink_mode": queries[p.uid].query.sink_mode,
                 "root": p.root.name,
+                "pins": list(pins.of(p.uid)),
             }
             for p in plan.placements
         ],
@@ -158,6 +164,7 @@ def _query_document(
     cost: tuple[float, float | None] | None,
     heavy: Collection[int],
     fold: FoldView | None,
+    pins: Pins,
 ) -> dict[str, Any]:
     rq, at = queries[uid], plan.by_uid[uid]
     return {
@@ -168,6 +175,7 @@ def _query_document(
         "group": at.group,
         "apart": at.group in heavy,
         "bit": at.slot,
+        "pins": list(pins.of(uid)),
         "active_from": rq.active_from,
         "window": _window_document(rq.query.window),
         "sink_mode": rq.query.sink_mode,

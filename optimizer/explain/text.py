@@ -19,7 +19,7 @@ line that ends with "apart: heavy" is one that nobody else joins.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
@@ -29,6 +29,7 @@ from optimizer.explain.render import render
 from optimizer.explain.savings import Index, what_sharing_saves
 from optimizer.explain.views import NodeView
 from optimizer.model.graphs import plan_graph
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import JoinNode, Node, Plan, RunningQuery
 from optimizer.model.query import FACTORIZED, FOLD, ROWS
 from optimizer.model.trees import Order, order_of
@@ -48,12 +49,14 @@ def plan_text(
     views: Mapping[Node, NodeView],
     heavy: Collection[int] = (),
     folds: Collection[FoldView] = (),
+    pins: Pins = NO_PINS,
 ) -> str:
     """`heavy`: groups of queries that are kept apart."""
     head = [
         f"plan version {plan.version}",
         _count(plan.partitioning.count, "partition"),
         *(f"partition {p} split {w} ways" for p, w in plan.partitioning.splits),
+        *(["scale pinned"] if pins.scale else []),
         _count(len(plan.placements), "query", "queries"),
         _count(len(plan.groups), "group"),
     ]
@@ -66,7 +69,8 @@ def plan_text(
             "",
             f"group {group}: "
             + first_few([_member(queries[p.uid], p.slot) for p in members], FEW)
-            + apart_text(group, heavy),
+            + apart_text(group, heavy)
+            + _pinned([f"{queries[p.uid].id} ({of})" for p in members if (of := " and ".join(pins.of(p.uid)))]),
         ]
         lines += _forest([p.root for p in members], graph, views)
         for f in (f for f in folds if f.node.group == group):
@@ -82,12 +86,14 @@ def query_text(
     cost: tuple[float, float | None] | None,
     heavy: Collection[int] = (),
     fold: FoldView | None = None,
+    pins: Pins = NO_PINS,
 ) -> str:
     rq, at = queries[uid], plan.by_uid[uid]
     version = f" · plan version {plan.version}" if plan.version else ""
     since = f" · active from {rq.active_from}" if rq.active_from is not None else ""
+    held = apart_text(at.group, heavy) + _pinned(pins.of(uid))
     lines = [
-        f"{rq.id}{version} · group {at.group}, bit {at.slot}{apart_text(at.group, heavy)}{since}",
+        f"{rq.id}{version} · group {at.group}, bit {at.slot}{held}{since}",
         f"window      {rq.query.window.sql or 'none'}",
         f"delivers    {DELIVERS[rq.query.sink_mode]}",
         f"{'join order' if len(rq.query.sources) > 1 else 'reads':<10}  {_order(order_of(rq, at.root))}",
@@ -117,6 +123,10 @@ def query_text(
 
 def apart_text(group: int, heavy: Collection[int]) -> str:
     return " · apart: heavy" if group in heavy else ""
+
+
+def _pinned(what: Sequence[str]) -> str:
+    return f" · pinned: {first_few(what, FEW)}" if what else ""
 
 
 def _sharers(named: list[str], queries: Mapping[str, RunningQuery], all: int) -> str:

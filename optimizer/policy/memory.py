@@ -16,6 +16,9 @@ from optimizer.policy.apart import Watched
 from optimizer.policy.hysteresis import Hysteresis
 from optimizer.policy.scaling import Quiet
 
+Seen = tuple[tuple[str, tuple[float, ...]], ...]
+"""Per query (uid) the numbers that its place depends on, sorted by uid (search.drift)."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeletedQuery:
@@ -31,8 +34,11 @@ class Memory:
       until the last one and may share again.
     - `changes`: how many queries came or went since the last applied full run.
     - `calls`: optimizations since the last full one.
-    - `achieved`: cost of the plan of the last full run, as a part of what its queries would cost one by one.
-    - `hysteresis`, `quiet`: the counts of the two policies that wait for confirmation.
+    - `achieved`: cost of the plan that the last full run found, as a part of what its queries would cost one by one.
+    - `promised`: which part of its cost the running plan could have been spared then.
+    - `seen`: what the queries' statistics were when they were last looked at; `drifted`: those that are to be looked at
+      once more, because theirs were changing, or because they were pinned until now.
+    - `hysteresis`, `quiet`: what the two policies that wait for confirmation remember.
     - `apart`: the queries that are kept apart, or were not long ago.
     """
 
@@ -41,6 +47,9 @@ class Memory:
     changes: int = 0
     calls: int = 0
     achieved: float | None = None
+    promised: float = 0.0
+    seen: Seen = ()
+    drifted: frozenset[str] = frozenset()
     hysteresis: Hysteresis = field(default_factory=Hysteresis)
     quiet: Quiet = field(default_factory=Quiet)
     apart: tuple[Watched, ...] = ()

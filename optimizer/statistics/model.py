@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -220,6 +221,10 @@ class StatisticsModel:
         return default if smoothed is None else smoothed.value
 
     # -- copies --------------------------------------------------------------------------------------------------
+
+    def view(self) -> StatisticsModel:
+        """What is known now, for another thread: later reports put other tables in their place, they change none."""
+        return copy(self)
 
     def copy(self) -> StatisticsModel:
         return StatisticsModel.from_json(self.to_json())

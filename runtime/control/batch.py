@@ -8,17 +8,20 @@ decision, a frozen value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from optimizer.beside import Found, adopted
 from optimizer.errors import AJoinError, AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, ResourceExhausted
 from optimizer.model import changelog
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import Plan, RunningQuery, uid_of
 from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
 from optimizer.policy.memory import Memory
 from optimizer.search import forced
 from runtime.api import (
+    Adopt,
     Control,
     CreateQuery,
     DeleteQuery,
@@ -30,6 +33,7 @@ from runtime.api import (
     ScaleTo,
     SplitPartition,
     SuspendQuery,
+    Unpin,
 )
 from runtime.control.events import BatchApplied, QueryAdded, QueryEnded, Saving
 from runtime.control.state import State
@@ -71,6 +75,7 @@ class Batch:
         self.added: dict[str, QueryAdded] = {}
         self.ended: list[QueryEnded] = []
         self.memory: Memory = coordinator.planner.memory
+        self.pins = state.plan_pins
         self.behind = state.epochs_behind
         self.proposal: Proposal | None = None
 
@@ -99,13 +104,21 @@ class Batch:
             case ForceOrder(id, order):
                 rq = self.running[self._uid(id)]
                 self.plan = forced.force_order(self.plan, rq, order)
+                self.pins = self.pins.with_order(rq.uid)
             case ForceGroups(groups):
                 wanted = {self._uid(id): group for id, group in groups}
                 self.plan = forced.force_groups(self.plan, self.running, wanted)
+                self.pins = self.pins.with_groups(wanted)
             case ScaleTo(partitions):
                 self.plan = forced.scale_to(self.plan, partitions)
+                self.pins = replace(self.pins, scale=True)
             case SplitPartition(partition, ways):
                 self.plan = forced.split(self.plan, partition, ways)
+                self.pins = replace(self.pins, scale=True)
+            case Unpin(ids, scale):
+                self._unpin(ids, scale)
+            case Adopt(found):
+                self._adopt(found)
             case Optimize(mode, force, rescale):
                 self._optimize(mode, force, rescale)
         return None
@@ -215,6 +228,7 @@ class Batch:
         self.plan, self.memory = step.plan, step.memory
         until = self.state.watermark(self.running[uid])
         self.ended.append(QueryEnded(uid=uid, active_until=until, suspended=suspended))
+        self.pins = self.pins.without([uid])
         del self.running[uid], self.names[id]
         if suspended:
             self.suspended[id] = uid
@@ -222,15 +236,38 @@ class Batch:
 
     def _optimize(self, mode: str, force: bool, rescale: bool) -> None:
         planner = self.coordinator.planner
-        proposal = planner.optimize(self.plan, self.running, mode, self.memory, self.behind, force=force)
+        proposal = planner.optimize(self.plan, self.running, mode, self.memory, self.behind, self.pins, force=force)
         self.plan, self.memory, self.proposal = proposal.plan, proposal.memory, proposal
         if rescale:
-            rescaling = planner.rescale(self.plan, self.coordinator.cores, self.memory)
-            self.plan, self.memory = rescaling.plan, rescaling.memory
+            self._rescale()
+
+    def _adopt(self, found: Found | None) -> None:
+        """What was found beside is made here, in the time that a changelog takes."""
+        if found is not None:
+            after = adopted(found, self.plan, self.memory, self.pins)
+            self.plan, self.memory, self.proposal = after.plan, after.memory, found.proposal
+        self._rescale()
+
+    def _rescale(self) -> None:
+        if self.pins.scale:
+            return
+        rescaling = self.coordinator.planner.rescale(self.plan, self.coordinator.cores, self.memory)
+        self.plan, self.memory = rescaling.plan, rescaling.memory
+
+    def _unpin(self, ids: Sequence[str], scale: bool) -> None:
+        """The next optimization looks at the queries that are released, whatever their statistics say."""
+        if not ids and not scale:
+            released, self.pins = self.pins, NO_PINS
+        else:
+            uids = [self._uid(id) for id in ids]
+            released = Pins(self.pins.orders.intersection(uids), self.pins.groups.intersection(uids))
+            self.pins = replace(self.pins.without(uids), scale=self.pins.scale and not scale)
+        self.memory = replace(self.memory, drifted=self.memory.drifted | released.orders | released.groups)
 
     def _event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)
-        if plan == self.state.plan and not self.added and not self.ended:
+        pinned = self.pins != self.state.plan_pins
+        if plan == self.state.plan and not self.added and not self.ended and not pinned:
             return None
         savings = self.coordinator.savings(plan, self.running)
         return BatchApplied(
@@ -239,4 +276,5 @@ class Batch:
             ended=tuple(self.ended),
             changelog=changelog.diff(self.state.plan, plan),
             savings=tuple(Saving(uid, part) for uid, part in sorted(savings.items())),
+            plan_pins=self.pins if pinned else None,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from optimizer.model.changelog import Changelog
+from optimizer.model.pins import Pins
 from optimizer.model.plan import RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import NO_BUDGET, AtLimit, Budget, Cursor
@@ -168,13 +169,23 @@ class StreamRestarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchApplied:
-    """One query batch: queries in and out, and the changelog from the plan before to the plan after."""
+    """One query batch: queries in and out, and the changelog from the plan before to the plan after. `plan_pins`: all
+    that is pinned from now on; None: nothing was pinned or released."""
 
     at_ms: int
     added: tuple[QueryAdded, ...]
     ended: tuple[QueryEnded, ...]
     changelog: Changelog
     savings: tuple[Saving, ...]
+    plan_pins: Pins | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChanged:
+    """A setting that an operator has changed while the platform ran; None: it is that of the configuration again."""
+
+    name: str
+    value: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,12 +270,23 @@ Event = (
     | WatermarkReset
     | StreamRestarted
     | BatchApplied
+    | SettingChanged
     | EpochPlanned
     | TuplesSkipped
     | EpochCommitted
     | BucketsRepaired
     | ResultsExpired
 )
+
+
+def pins_to_json(pins: Pins) -> list[Any]:
+    return [sorted(pins.orders), sorted(pins.groups), pins.scale]
+
+
+def pins_from_json(value: Any) -> Pins:
+    orders, groups, scale = value
+    return Pins(frozenset(orders), frozenset(groups), scale)
+
 
 register(StreamCreated, StreamDeleted, QueryAdded, QueryEnded, BatchApplied, EpochPlanned, StreamProgress)
 register(EpochCommitted, ConnectorSpec, DeadLetter, SourceRef, Origin, ViewRef, JoinedRef, Segment, Cursor)
@@ -276,6 +298,8 @@ register_converted(AtLimit, str, AtLimit)
 register(Postponed, Resumed, Pin, AliveSlots, InputBucket, Rest)
 register(PartialRef, Block, QueryOverflows)
 register(QueryRows, StageSeconds, LostResults, Saving)
+register(SettingChanged)
+register_converted(Pins, pins_to_json, pins_from_json)
 
 
 def _offset(position: Position) -> Offset:

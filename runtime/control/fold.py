@@ -26,6 +26,7 @@ from runtime.control.events import (
     EpochPlanned,
     Event,
     ResultsExpired,
+    SettingChanged,
     StreamCreated,
     StreamDeleted,
     StreamProgress,
@@ -68,6 +69,10 @@ def handle(state: State, event: Event) -> Handled:
             return Handled(_restart_stream(state, event))
         case BatchApplied():
             return Handled(_apply_batch(state, event))
+        case SettingChanged():
+            others = {name: value for name, value in state.settings.items() if name != event.name}
+            mine = {} if event.value is None else {event.name: event.value}
+            return Handled(replace(state, settings=others | mine))
         case EpochPlanned():
             return Handled(replace(state, planned=event))
         case TuplesSkipped():
@@ -159,6 +164,7 @@ def _apply_batch(s: State, event: BatchApplied) -> State:
         slots={**s.slots, plan.version: {g: dict(plan.slots(g)) for g in plan.groups}},
         plans=plans[-PLANS_KEPT:],
         oldest_plan=oldest,
+        plan_pins=s.plan_pins if event.plan_pins is None else event.plan_pins,
     )
 
 

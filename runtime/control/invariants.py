@@ -36,6 +36,8 @@ def _queries(s: State) -> Iterator[str]:
     for id, uid in s.names.items():
         if uid not in s.queries or s.queries[uid].query.id != id:
             yield f"name {id} leads to {uid}"
+    for uid in sorted((s.plan_pins.orders | s.plan_pins.groups) - s.running.keys()):
+        yield f"{uid} is pinned and does not run"
     for uid, rq in s.running.items():
         if s.names.get(rq.id) != uid:
             yield f"{uid} runs, but its name leads to {s.names.get(rq.id)}"

@@ -15,7 +15,9 @@ from typing import cast, get_args
 
 import numpy as np
 
+from optimizer.beside import Situation
 from optimizer.errors import InvalidRequest
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import Leaf, Plan, RunningQuery
 from optimizer.optimize import NOBODY, Behind, CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling, Step
 from optimizer.policy.memory import Memory
@@ -41,6 +43,10 @@ class Planner:
         self._epoch_seconds = 0.0
         self._at: float | None = None
         self._observed: Mapping[str, float] = {}
+
+    def configure(self, config: OptimizerConfig) -> None:
+        """From now on."""
+        self.optimizer.config = config
 
     # -- plans ----------------------------------------------------------------------------------------------------
 
@@ -75,6 +81,7 @@ class Planner:
         mode: str,
         memory: Memory,
         behind: Behind = NOBODY,
+        pins: Pins = NO_PINS,
         *,
         force: bool,
     ) -> Proposal:
@@ -85,7 +92,15 @@ class Planner:
             raise InvalidRequest(
                 f"there is no optimization mode {mode!r}", reason="INVALID_MODE", hint="use full or incremental"
             )
-        return self.optimizer.optimize(plan, queries, self.statistics, memory, cast(Mode, mode), force, behind)
+        return self.optimizer.optimize(plan, queries, self.statistics, memory, cast(Mode, mode), force, behind, pins)
+
+    def situation(
+        self, plan: Plan, queries: Mapping[str, RunningQuery], behind: Behind = NOBODY, pins: Pins = NO_PINS
+    ) -> Situation | None:
+        """What an optimizer on another thread needs; None: plans are never optimized."""
+        if not self.sharing.optimized:
+            return None
+        return Situation(plan, queries, self.statistics.view(), self.memory, self.optimizer.config, behind, pins)
 
     def apart(self, plan: Plan, behind: Behind) -> frozenset[str]:
         """Queries that others are kept away from, because they are heavy."""

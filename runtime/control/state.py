@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from optimizer.model.changelog import Changelog
+from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
 from runtime.api import NO_BUDGET, NOTHING_USED, Budget, Cursor, Incomplete, QueryState, Usage
@@ -137,7 +138,8 @@ class State:
     that retention has removed. `postponed`: work for later epochs, by number, oldest first, and `pins`: the buckets it
     needs (runtime.control.postponed). `partials`: what queries that fold have open, by file name; `marks`: how far each
     of them has come (runtime.control.marks); `blocks`: partials combined ahead for long windows, by name, which may be
-    lost at any time. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`.
+    lost at any time. `plans`: the latest changelogs, which lead from `oldest_plan` to `plan`. `plan_pins`: what of the
+    plan somebody has forced; `settings`: those that were changed while the platform ran.
     """
 
     platform: str = ""
@@ -157,6 +159,8 @@ class State:
     letters: tuple[LetterRecord, ...] = ()
     plans: tuple[PlanChange, ...] = ()
     oldest_plan: Plan = field(default_factory=Plan)
+    plan_pins: Pins = NO_PINS
+    settings: Mapping[str, float] = field(default_factory=dict)
     planned: EpochPlanned | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from optimizer.cost.model import Weights
 from runtime.connectors.options import Root
 from runtime.control.budgets import AT_ONCE, Pacing
+from runtime.control.steering import CUSTOMARY, Steering
 from runtime.delivery.schedule import OnThreads, Schedule
 from runtime.execution.sharing import SharingName
 from runtime.store.heartbeat import Pulse
@@ -40,5 +41,7 @@ class EngineConfig:
     """Ids of queries to suspend before anything runs; "all" means all."""
     pacing: Pacing = AT_ONCE
     """How much of an epoch one query may take, and how long it may be behind."""
+    steering: Steering = CUSTOMARY
+    """How the optimizer behaves, as far as nobody has changed it while the platform ran."""
     max_cost: float | None = None
     """Estimated cost a second (as `explain` tells it) above which new queries are refused."""

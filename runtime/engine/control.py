@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from optimizer.beside import Situation
 from optimizer.errors import AJoinError
 from optimizer.model.types import StreamSchema
 from runtime.api import Control, CreateQuery, Optimization, Optimize, QueryInfo, StreamInfo
@@ -16,6 +17,8 @@ from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
 from runtime.connectors.registry import check_sink, check_source
 from runtime.control.batch import BatchDecision
+from runtime.control.events import SettingChanged
+from runtime.control.steering import Steering, check_name
 from runtime.crashpoints import reach
 from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
@@ -99,6 +102,20 @@ class EngineControl:
             except AJoinError as refused:
                 return refused
         return item
+
+    def change_setting(self, name: str, value: float | None) -> Steering:
+        """Of the optimizer, from now on and after restarts; None: as the engine's configuration has it again."""
+        check_name(name)
+        parts = self._parts
+        parts.journal.record(SettingChanged(name=name, value=value))
+        steering = self._reads.steering()
+        parts.planner.configure(steering.optimizer(parts.config.weights))
+        return steering
+
+    def situation(self) -> Situation | None:
+        """Everything that an optimization beside the epochs needs; its result comes back as an `Adopt`."""
+        state = self._parts.coordinator.state
+        return self._parts.planner.situation(state.plan, state.running, state.epochs_behind, state.plan_pins)
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize on request: whatever is better is applied.

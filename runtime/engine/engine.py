@@ -51,6 +51,7 @@ class Engine:
         self.create_stream, self.delete_stream = control.create_stream, control.delete_stream
         self.reset_watermark, self.restart_stream = control.reset_watermark, control.restart_stream
         self.apply, self.optimize = control.apply, control.optimize
+        self.situation, self.change_setting = control.situation, control.change_setting
         self.push, self.push_file = control.push, control.push_file
         self.raise_watermark = epochs.raise_watermark
         self.has_input, self.run_epoch = epochs.has_input, epochs.run_epoch
@@ -63,6 +64,7 @@ class Engine:
         self.read_results, self.delivered = reads.read_results, reads.delivered
         self.has_results = reads.has_results
         self.dead_letters, self.status = reads.dead_letters, reads.status
+        self.steering = reads.steering
 
     @classmethod
     def open(

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from optimizer.errors import Unavailable
-from optimizer.optimize import OptimizerConfig
-from runtime.api import ScaleTo, SuspendQuery
+from optimizer.errors import AJoinError, Unavailable
+from runtime.api import Control, ScaleTo, SuspendQuery, Unpin
 from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.connectors.registry import make_sink
 from runtime.control.coordinator import Coordinator
@@ -91,10 +90,11 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         undo.callback(heart.stop)
         contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
-        planner = _planner(config)
+        planner = Planner(SHARING[config.sharing], config.steering.optimizer(config.weights))
         coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
+        planner.configure(config.steering.changed(coordinator.state.settings).optimizer(config.weights))
         files = store.files(state.platform)
         exchange = Exchange(executor, files, store.failed)
         undo.callback(exchange.close)
@@ -136,11 +136,6 @@ def _heart(store: StateStore, config: EngineConfig) -> Heart | NoHeart:
     if store.claim is None or config.pulse is None:
         return NoHeart()
     return Heart(store.claim, config.pulse).start()
-
-
-def _planner(config: EngineConfig) -> Planner:
-    costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
-    return Planner(SHARING[config.sharing], costs)
 
 
 def recover(opened: Opened, epochs: EpochLoop) -> Recovery:
@@ -186,6 +181,10 @@ def _set_partitions(parts: Parts) -> None:
     """A new state directory begins with the partitions of the configuration; later they are part of the plan."""
     state = parts.coordinator.state
     if state.epoch == 0 and state.plan.version == 0 and state.plan.partitioning.count != parts.config.partitions:
-        decision = parts.coordinator.decide_batch([ScaleTo(parts.config.partitions)], parts.clock())
+        begin: list[Control | AJoinError] = [
+            ScaleTo(parts.config.partitions),
+            Unpin(scale=True),
+        ]  # nobody has forced it
+        decision = parts.coordinator.decide_batch(begin, parts.clock())
         if decision.event is not None:
             parts.journal.record(decision.event)

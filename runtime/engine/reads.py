@@ -14,7 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from optimizer.errors import FailedPrecondition
-from optimizer.explain.describe import describe
+from optimizer.explain.describe import describe, first_few
 from optimizer.explain.explain import explain_plan, explain_query
 from optimizer.explain.folds import Folds
 from optimizer.model import changelog
@@ -35,6 +35,7 @@ from runtime.api import (
 )
 from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.control.state import QueryRecord, State, query_lag
+from runtime.control.steering import Steering
 from runtime.engine.loop import EpochLoop
 from runtime.engine.opening import Recovery
 from runtime.engine.parts import Parts
@@ -57,6 +58,10 @@ class EngineReads:
     @property
     def plan(self) -> Plan:
         return self.state.plan
+
+    def steering(self) -> Steering:
+        """How the optimizer behaves now: the configuration, and what was changed since."""
+        return self._parts.config.steering.changed(self.state.settings)
 
     def schemas(self) -> Mapping[str, StreamSchema]:
         return {name: st.schema for name, st in self.state.streams.items()}
@@ -163,7 +168,7 @@ class EngineReads:
         What it wants to remember is thrown away, so nothing changes.
         """
         s, planner = self.state, self._parts.planner
-        proposal = planner.optimize(s.plan, s.running, mode, planner.memory, s.epochs_behind, force=False)
+        proposal = planner.optimize(s.plan, s.running, mode, planner.memory, s.epochs_behind, s.plan_pins, force=False)
         names = {uid: r.query.id for uid, r in s.queries.items()}
         log = changelog.diff(s.plan, proposal.candidate)
         savings = self._parts.coordinator.savings(proposal.candidate, s.running)
@@ -183,6 +188,7 @@ class EngineReads:
         with every query, is not told either.
         """
         state, uid = self.state, None
+        pins = state.plan_pins
         plan, queries = state.plan, dict(state.running)
         apart = self._parts.planner.apart(plan, state.epochs_behind)
         if candidate is not None:
@@ -200,10 +206,21 @@ class EngineReads:
             queries = {u: rq for u, rq in looked if rq is not None}
         expected = figures.combinations
         if uid is None:
-            return explain_plan(plan, queries, format, observed=observed, estimated=expected, apart=apart, folds=folds)
+            return explain_plan(
+                plan, queries, format, observed=observed, estimated=expected, apart=apart, folds=folds, pins=pins
+            )
         cost = (figures.alone[uid], figures.shared[uid]) if uid in figures.alone else None
         return explain_query(
-            plan, queries, uid, format, observed=observed, estimated=expected, cost=cost, apart=apart, folds=folds
+            plan,
+            queries,
+            uid,
+            format,
+            observed=observed,
+            estimated=expected,
+            cost=cost,
+            apart=apart,
+            folds=folds,
+            pins=pins,
         )
 
     def status(self) -> PlatformStatus:
@@ -237,6 +254,7 @@ class EngineReads:
             store_bytes=kept.store_bytes,
             cache_bytes=kept.cache_bytes,
             executors=self._parts.exchange.executors(s.plan.partitioning.count),
+            pins=pinned_text(s),
         )
 
     def query_info(self, state: State, r: QueryRecord) -> QueryInfo:
@@ -265,7 +283,17 @@ class EngineReads:
             usage=r.usage,
             incomplete=r.incomplete,
             overflows=r.overflows,
+            pins=state.plan_pins.of(rq.uid) if r.running else (),
         )
+
+
+def pinned_text(state: State) -> tuple[str, ...]:
+    """What is pinned, one sentence each; of many queries the first are named."""
+    pins, queries = state.plan_pins, state.queries
+    orders, groups = (sorted(queries[uid].query.id for uid in uids) for uids in (pins.orders, pins.groups))
+    told = [f"the join order of {first_few(orders, 10)}"] if orders else []
+    told += [f"the group of {first_few(groups, 10)}"] if groups else []
+    return (*told, *(["the partition function"] if pins.scale else []))
 
 
 def has_open_gap(state: State, record: QueryRecord) -> bool:

@@ -137,6 +137,13 @@ def test_steering_the_plan(streams: Shell) -> None:
     assert streams.json("force", "groups", "q1=0", "q2=1")["plan_version"] == version + 2
     assert {q["id"]: q["group"] for q in streams.json("query", "list")} == {"q1": 0, "q2": 1}
     assert streams.json("force", "order", "q1", '["W","V"]')["plan_version"] >= version + 2
+    assert "order and group" in streams("query", "show", "q1") and "the partition function" in streams("status")
+    assert "done: plan version" in streams("unpin", "q1", "--scale")
+    assert "pinned" not in streams("query", "show", "q1") and "the group of q2" in streams("status")
+    assert "done: plan version" in streams("unpin", "--all") and "pinned" not in streams("status")
+    assert "optimize_calm is 9 now" in streams("set", "optimize-calm", "9")
+    assert "(configured: 6)" in streams("settings")
+    assert "as configured" in streams("set", "optimize_calm", "--reset")
     dry = streams.json("optimize", "--full", "--dry-run")
     assert (dry["mode"], dry["applied"]) == ("full", False)
     assert streams.json("optimize")["plan_version"] >= version + 2
@@ -156,6 +163,9 @@ def test_steering_the_plan(streams: Shell) -> None:
         (["force", "order", "q1", '"V"'], "join order"),
         (["force", "order", "q1", '["V", ["W"]]'], "join order"),
         (["force", "groups", "q1"], "KEY=VALUE"),
+        (["unpin"], "--all"),
+        (["unpin", "q1", "--all"], "nothing else"),
+        (["set", "optimize_calm"], "--reset"),
         (["force", "groups", "q1=x"], "not a number"),
     ],
 )

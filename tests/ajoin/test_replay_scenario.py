@@ -6,7 +6,7 @@ import pytest
 
 from ajoin.replay.scenario import Scenario, ScenarioError, read
 from ajoin.replay.steps import CreateSql, Declare, EndEpoch, Feed, FeedFile, Punctuate, Restart, Step
-from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition
+from runtime.api import DeleteQuery, ForceGroups, ForceOrder, Optimize, ScaleTo, SplitPartition, Unpin
 
 V = '{"stream": "V", "schema": {"ts": "TIMESTAMP", "vID": "BIGINT"}, "time": "ts"}'
 
@@ -39,6 +39,9 @@ def test_every_line_kind_becomes_its_step(tmp_path: Path) -> None:
         '{"scale": {"split": {"partition": 0, "ways": 2}}}',
         '{"restart": "graceful"}',
         '{"restart": "kill"}',
+        '{"unpin": "all"}',
+        '{"unpin": "scale"}',
+        '{"unpin": {"query": "q1"}}',
     )
     assert found.steps == (
         Step(1, Declare("V", (("ts", "TIMESTAMP"), ("vID", "BIGINT")), "ts", 5, 7)),
@@ -57,6 +60,9 @@ def test_every_line_kind_becomes_its_step(tmp_path: Path) -> None:
         Step(15, SplitPartition(0, 2)),
         Step(16, Restart(graceful=True)),
         Step(17, Restart(graceful=False)),
+        Step(18, Unpin()),
+        Step(19, Unpin(scale=True)),
+        Step(20, Unpin(("q1",))),
     )
 
 
@@ -109,6 +115,8 @@ MALFORMED = [
     ('{"optimize": "now"}', "'full' or 'incremental'"),
     ('{"optimize": {}}', "'full' or 'incremental'"),
     ('{"force": {}}', "needs 'query'"),
+    ('{"unpin": "q1"}', "'unpin' must be 'all' or 'scale'"),
+    ('{"unpin": {"queries": ["q1"]}}', "needs 'query'"),
     ('{"force": {"query": "q1"}}', "needs 'order'"),
     ('{"force": {"query": "q1", "order": "V"}}', "nested list of aliases"),
     ('{"force": {"query": "q1", "order": ["V"]}}', "'order' holds"),

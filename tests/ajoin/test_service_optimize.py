@@ -22,6 +22,7 @@ def world(tmp_path):
                 watermark=start + 1000,
             )
         running_world.client.force_groups({"a": 0, "b": 1})
+        running_world.client.unpin()
         yield running_world
 
 

@@ -189,6 +189,9 @@ def test_a_reader_looks_and_a_writer_changes_and_an_admin_steers(door):
         (writer.split, (0, 2)),
         (writer.force_groups, ({"q1": 1},)),
         (writer.force_order, ("q1", ["W", "V"])),
+        (writer.unpin, ()),
+        (writer.set, ("optimize_period", 1)),
+        (writer.settings, ()),
     ):
         denied(call, *arguments)
     assert admin.scale(3) > created.plan_version

@@ -7,74 +7,100 @@ import random
 import pytest
 
 from experiments.optimizer_workloads import similar_world
-from optimizer.model.plan import Plan
+from optimizer.model.parts import Move, Part
+from optimizer.model.plan import Leaf, Plan, SourceNode
 from optimizer.optimize import OptimizerConfig
-from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Verdict, judge
+from optimizer.policy.hysteresis import Hysteresis, HysteresisConfig, Restless, Wish, worth
 from optimizer.statistics.model import StatisticsModel
 from optimizer.statistics.samples import ROWS
 from tests.optimizer.models import Accepting
 
-ONCE = HysteresisConfig(min_gain=0.05, slow_epoch_s=1.0, confirmations=1, max_doublings=0)
+ONCE = HysteresisConfig(min_gain=0.05, slow_epoch_s=1.0, confirmations=1, max_doublings=1)
+TWICE = HysteresisConfig(confirmations=2, calm=6)
+
+
+def part(*uids: str) -> Part:
+    old, new = SourceNode(Leaf("S"), 0), SourceNode(Leaf("S"), 1)
+    return Part(tuple(Move(uid, 0, old, 1, new) for uid in uids), frozenset({1}))
 
 
 class Judge:
-    """Judges one plan of cost 100 after another and keeps the counts."""
+    """Wishes for some queries, one optimization after the other; what comes true is wished no more."""
 
-    def __init__(self, config: HysteresisConfig) -> None:
+    def __init__(self, config: HysteresisConfig = TWICE) -> None:
         self.config, self.at = config, Hysteresis()
 
-    def judge(self, after: float, price: float = 0, horizon_s: float = 60) -> Verdict:
-        verdict = judge(self.config, self.at, before=100, after=after, price=price, horizon_s=horizon_s)
-        self.at = verdict.hysteresis
-        return verdict
+    def wish(self, *uids: str) -> bool:
+        """One optimization that wants to move these queries (or none): does it?"""
+        if not uids:
+            self.at = self.at.after(self.config, (), (), "abcdefgh")
+            return False
+        wanted = self.at.wanted(part(*uids)) + 1
+        done = wanted >= self.at.needed(self.config, uids)
+        wishes = () if done else (Wish(part(*uids), wanted),)
+        self.at = self.at.after(self.config, wishes, uids if done else (), "abcdefgh")
+        return done
 
 
-def test_a_gain_that_pays_is_applied():
-    verdict = Judge(ONCE).judge(60, price=500)
-    assert verdict.applied and "40.0%" in verdict.reason
+def test_a_gain_that_pays_is_worth_it():
+    said = worth(ONCE, gain=40, basis=100, price=500, horizon_s=60)
+    assert said.pays and "40.0%" in said.reason
 
 
 @pytest.mark.parametrize(
-    ("after", "price", "horizon", "why"),
-    [(97, 0, 60, "below"), (60, 2400, 60, "does not pay"), (60, 0, 1, "does not pay"), (60, 0, 0, "does not pay")],
+    ("gain", "price", "horizon", "why", "seen"),
+    [
+        (3, 0, 60, "below", False),
+        (-3, 0, 60, "below", False),
+        (40, 2400, 60, "does not pay", True),
+        (40, 0, 1, "does not pay", True),
+        (40, 0, 0, "does not pay", True),
+    ],
 )
-def test_small_expensive_or_short_gains_are_not(after, price, horizon, why):
-    verdict = Judge(ONCE).judge(after, price, horizon)
-    assert not verdict.applied and why in verdict.reason
+def test_small_expensive_or_short_gains_are_not(gain, price, horizon, why, seen):
+    said = worth(ONCE, gain=gain, basis=100, price=price, horizon_s=horizon)
+    assert not said.pays and said.seen == seen and why in said.reason
 
 
 def test_wanted_twice_in_a_row():
-    h = Judge(HysteresisConfig(confirmations=2))
-    seen = [h.judge(after).applied for after in (50, 100, 50, 50)]
-    assert seen == [False, False, False, True]
+    h = Judge()
+    assert [h.wish(*uids) for uids in ("a", "", "a", "a")] == [False, False, False, True]
 
 
 def test_alternating_wishes_never_come_true():
-    h = Judge(HysteresisConfig(confirmations=2))
-    assert not any(h.judge(50 if i % 2 else 100).applied for i in range(200))
+    h = Judge()
+    assert not any(h.wish(*("a" if i % 2 else "b")) for i in range(200))
 
 
-def test_slow_swings_change_the_plan_ever_more_rarely():
-    h = Judge(HysteresisConfig(confirmations=2))
-    changes = [i for i in range(600) if h.judge(50 if i // 5 % 2 else 100).applied]
+def test_slow_swings_move_a_query_ever_more_rarely():
+    h = Judge()
+    changes = [i for i in range(600) if h.wish(*("a" if i // 5 % 2 else ""))]
     assert len(changes) <= 4
 
 
-def test_after_calm_it_reacts_quickly_again():
-    config = HysteresisConfig(confirmations=2, calm=10)
-    h = Judge(config)
-    for _ in range(3):
-        h.at = h.at.applied(config)
-    assert h.at.needed(config) == 16
-    for _ in range(30):
-        h.judge(100)
-    assert h.at.needed(config) == 2
+def test_what_flaps_holds_back_nothing_else():
+    """`a` is wanted in swings and held back; `b` is wanted once, and needs no more than the two confirmations."""
+    h = Judge()
+    for i in range(60):
+        h.wish(*("a" if i // 3 % 2 else ""))
+    assert h.at.needed(TWICE, "a") > 2 == h.at.needed(TWICE, "b")
+    assert [h.wish("b"), h.wish("b")] == [False, True]
+    assert h.at.needed(TWICE, "ab") == h.at.needed(TWICE, "a")
 
 
-def test_judging_changes_no_count():
-    at = Hysteresis(wanted=1, calm=3, doublings=2)
-    verdicts = {judge(ONCE, at, before=100, after=60, price=0, horizon_s=60) for _ in range(5)}
-    assert len(verdicts) == 1 and at == Hysteresis(wanted=1, calm=3, doublings=2)
+def test_after_calm_a_query_is_forgotten():
+    h = Judge()
+    h.at = Hysteresis((), (Restless("a", 0, 3), Restless("gone", 0, 3)))
+    assert h.at.needed(TWICE, "a") == 16
+    for _ in range(18):
+        h.wish()
+    assert h.at == Hysteresis()
+
+
+def test_another_wish_for_the_same_queries_goes_on_counting_and_for_others_begins_anew():
+    at = Hysteresis((Wish(part("a", "b"), 5),))
+    assert at.wanted(part("a", "b")) == at.wanted(part("a")) == 5
+    assert at.wanted(part("a", "c")) == at.wanted(part("c")) == 0
 
 
 def test_alternating_statistics_do_not_alternate_the_plan():

@@ -177,7 +177,7 @@ def test_a_drift_of_the_data_makes_it_full():
     world.keys = dict.fromkeys(world.keys, 5.0)
     for n in range(10):
         world.add(f"u{n}", ["S0", "S1"], [(0, "k0", 1, "k1")], [(0.0, 0.1)] * 2)
-    optimizer, stats, plan = started(world, rng, OptimizerConfig(full_every=0))
+    optimizer, stats, plan = started(world, rng, OptimizerConfig(full_every=0, full_drift=1.0))
     plan = optimizer.optimize(plan, world.queries, stats, "full", force=True).plan
     assert len(plan.groups) == 1
     assert optimizer.optimize(plan, world.queries, stats, "incremental").mode == "incremental"

@@ -98,6 +98,7 @@ def test_the_periodic_optimizer_does_it_too(rig: Rig, late: Late) -> None:
 
 def test_a_query_that_is_a_little_behind_stays(rig: Rig, late: Late) -> None:
     fed(rig, 3)
+    rig.control(Optimize("incremental", force=False))  # places it where it is best
     late(heavy=4)
     fed(rig, 1)
     version = rig.engine.plan.version

@@ -16,7 +16,7 @@ import pytest
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError, ResourceExhausted, Unavailable
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import Control, CreateQuery, DeleteQuery, ForceGroups, Optimization, Optimize, ScaleTo
+from runtime.api import Control, CreateQuery, DeleteQuery, ForceGroups, Optimization, Optimize, ScaleTo, Unpin
 from runtime.connectors.base import ConnectorSpec
 from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
@@ -73,7 +73,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     """Two equal queries that were forced apart, and data: the optimizer wants to bring them together."""
     made = Pair(tmp_path)
     made.apply(create(made.one, "a"), create(made.one, "b"))
-    made.apply(ForceGroups((("a", 0), ("b", 1))))
+    made.apply(ForceGroups((("a", 0), ("b", 1))), Unpin())
     for start in (1000, 2000, 3000):
         rows = [{"ts": start + i, "k": i} for i in range(200)]
         for engine in (made.one, made.other):
@@ -83,7 +83,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     # measured times differ, and are not what is tested
     made.other.parts.planner.statistics = made.one.parts.planner.statistics
     made.both(lambda engine: engine.optimize("full"))
-    made.apply(ForceGroups((("a", 0), ("b", 1))))
+    made.apply(ForceGroups((("a", 0), ("b", 1))), Unpin())
     yield made
     made.both(lambda engine: engine.close())
 

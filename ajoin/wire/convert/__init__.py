@@ -5,7 +5,14 @@ embedded platform. `x_to_pb` and `x_from_pb` are inverses, except that a message
 enum number, a missing spec); then `x_from_pb` raises InvalidRequest. One module for each .proto file.
 """
 
-from ajoin.wire.convert.admin import statistics_from_pb, statistics_to_pb, status_from_pb, status_to_pb
+from ajoin.wire.convert.admin import (
+    setting_from_pb,
+    setting_to_pb,
+    statistics_from_pb,
+    statistics_to_pb,
+    status_from_pb,
+    status_to_pb,
+)
 from ajoin.wire.convert.fields import enum_name
 from ajoin.wire.convert.plan import (
     optimization_from_pb,
@@ -62,6 +69,8 @@ __all__ = [
     "result_schema_from_pb",
     "schema_from_pb",
     "schema_to_pb",
+    "setting_from_pb",
+    "setting_to_pb",
     "statistics_from_pb",
     "statistics_to_pb",
     "status_from_pb",

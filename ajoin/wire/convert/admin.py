@@ -6,7 +6,7 @@ from ajoin.platform.statistics import EpochSummary, QueryStatistics, Statistics,
 from ajoin.v1 import admin_pb2
 from ajoin.wire.convert.fields import enum_name, fields_of, from_fields
 from ajoin.wire.convert.queries import sink_status_from_pb, sink_status_to_pb
-from runtime.api import ExecutorStatus, PlatformStatus
+from runtime.api import ExecutorStatus, PlatformStatus, RunningSetting
 
 
 def status_to_pb(status: PlatformStatus, version: str) -> admin_pb2.GetStatusResponse:
@@ -38,3 +38,11 @@ def statistics_from_pb(message: admin_pb2.GetStatisticsResponse) -> Statistics:
         tuple(from_fields(StreamStatistics, m) for m in message.streams),
         tuple(from_fields(QueryStatistics, m, id=m.query_id) for m in message.queries),
     )
+
+
+def setting_to_pb(setting: RunningSetting) -> admin_pb2.RunningSetting:
+    return admin_pb2.RunningSetting(**fields_of(setting))
+
+
+def setting_from_pb(message: admin_pb2.RunningSetting) -> RunningSetting:
+    return from_fields(RunningSetting, message)
