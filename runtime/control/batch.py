@@ -24,6 +24,7 @@ from runtime.api import (
     DeleteQuery,
     ForceGroups,
     ForceOrder,
+    MoveQueries,
     Optimize,
     QueryState,
     ResumeQuery,
@@ -108,6 +109,11 @@ class Batch:
                 self.plan = forced.split(self.plan, partition, ways)
             case Optimize(mode, force, rescale):
                 self._optimize(mode, force, rescale)
+            case MoveQueries(moves):
+                applied = moves.applied(self.plan)
+                if applied is None:
+                    raise FailedPrecondition("what was prepared is for a plan that is gone", reason="PLAN_MOVED_ON")
+                self.plan = applied[0]
         return None
 
     def _uid(self, id: str) -> str:

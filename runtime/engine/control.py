@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.errors import AJoinError
+from optimizer.model.plan import Plan
 from optimizer.model.types import StreamSchema
+from optimizer.optimize import Proposal
+from optimizer.policy.moves import Moves
 from runtime.api import Control, CreateQuery, Optimization, Optimize, QueryInfo, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
@@ -99,6 +102,24 @@ class EngineControl:
             except AJoinError as refused:
                 return refused
         return item
+
+    def prepare(self, mode: str, *, force: bool = False) -> Proposal:
+        """Optimize; what is to be applied is prepared epoch by epoch and then made, unless something is being prepared
+        already."""
+        parts, preparing = self._parts, self._epochs.preparing
+        state = parts.coordinator.state
+        proposal = parts.planner.optimize(
+            state.plan, state.running, mode, parts.planner.memory, state.epochs_behind, force=force
+        )
+        if preparing.current is None:
+            parts.planner.memory = proposal.memory
+            if proposal.applied:
+                self.change_to(proposal.plan)
+        return proposal
+
+    def change_to(self, plan: Plan) -> None:
+        """Move the queries to where this plan has them, when what they need there is made, portion by portion."""
+        self._epochs.preparing.begin(Moves.between(self._parts.coordinator.state.plan, plan))
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize on request: whatever is better is applied.

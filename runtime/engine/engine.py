@@ -51,6 +51,7 @@ class Engine:
         self.create_stream, self.delete_stream = control.create_stream, control.delete_stream
         self.reset_watermark, self.restart_stream = control.reset_watermark, control.restart_stream
         self.apply, self.optimize = control.apply, control.optimize
+        self.prepare, self.change_to = control.prepare, control.change_to
         self.push, self.push_file = control.push, control.push_file
         self.raise_watermark = epochs.raise_watermark
         self.has_input, self.run_epoch = epochs.has_input, epochs.run_epoch
