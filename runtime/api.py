@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from optimizer.model.query import Query
 from optimizer.model.types import StreamSchema
+from optimizer.policy.moves import Moves
 from runtime.connectors.base import ConnectorSpec
 
 if TYPE_CHECKING:
@@ -159,6 +160,13 @@ class Optimize:
     rescale: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MoveQueries:
+    """To the places that were prepared for them."""
+
+    moves: Moves
+
+
 Control = (
     CreateQuery
     | DeleteQuery
@@ -171,6 +179,7 @@ Control = (
     | Unpin
     | Adopt
     | Optimize
+    | MoveQueries
 )
 
 

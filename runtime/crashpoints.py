@@ -39,6 +39,7 @@ POINTS: Final[Mapping[str, str]] = {
     "file.written": "a pushed batch, a mark or a sink's file is complete under its temporary name",
     "push.appended": "a pushed batch is in its place, the caller was not told",
     "push.marked": "the mark of a trim is written, the batches below it are still there",
+    "preparation.portion": "a portion of what a change of the plan needs is made, no record lists it",
     "epoch.planned": "the epoch's offsets and plan version are on disk, nothing ran",
     "epoch.views": "views that the new plan needs are rebuilt, joined buckets are not",
     "epoch.transition": "all state that the new plan needs is rebuilt",

@@ -19,6 +19,7 @@ from optimizer.model.plan import Plan, RunningQuery, uid_of
 from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
 from optimizer.policy.memory import Memory
+from optimizer.policy.moves import Moves
 from optimizer.search import forced
 from runtime.api import (
     Adopt,
@@ -27,6 +28,7 @@ from runtime.api import (
     DeleteQuery,
     ForceGroups,
     ForceOrder,
+    MoveQueries,
     Optimize,
     QueryState,
     ResumeQuery,
@@ -54,12 +56,14 @@ class BatchDecision:
     - `outcomes`: one per control, in their order.
     - `memory`: what the planner remembers from now on, if the event could be logged.
     - `proposal`: what the optimizer found, if the batch asked it; of several the last.
+    - `moves`: what the optimizer has found by itself, to be made when the state it needs is prepared.
     """
 
     event: BatchApplied | None
     outcomes: tuple[Outcome, ...]
     memory: Memory
     proposal: Proposal | None
+    moves: Moves | None
 
 
 class Batch:
@@ -78,10 +82,11 @@ class Batch:
         self.pins = state.plan_pins
         self.behind = state.epochs_behind
         self.proposal: Proposal | None = None
+        self.moves: Moves | None = None
 
     def decide(self, controls: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
         outcomes = tuple(self._outcome(control) for control in controls)
-        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal)
+        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal, self.moves)
 
     def _outcome(self, control: Control | AJoinError) -> Outcome:
         if isinstance(control, AJoinError):
@@ -121,6 +126,11 @@ class Batch:
                 self._adopt(found)
             case Optimize(mode, force, rescale):
                 self._optimize(mode, force, rescale)
+            case MoveQueries(moves):
+                applied = moves.applied(self.plan, self.pins)
+                if applied is None:
+                    raise FailedPrecondition("what was prepared is for a plan that is gone", reason="PLAN_MOVED_ON")
+                self.plan = applied[0]
         return None
 
     def _uid(self, id: str) -> str:
@@ -242,10 +252,12 @@ class Batch:
             self._rescale()
 
     def _adopt(self, found: Found | None) -> None:
-        """What was found beside is made here, in the time that a changelog takes."""
+        """What was found beside is brought into the present; what it moves is prepared before the plan changes."""
         if found is not None:
             after = adopted(found, self.plan, self.memory, self.pins)
-            self.plan, self.memory, self.proposal = after.plan, after.memory, found.proposal
+            self.memory, self.proposal = after.memory, found.proposal
+            if after.plan is not self.plan:
+                self.moves = Moves.between(self.plan, after.plan)
         self._rescale()
 
     def _rescale(self) -> None:

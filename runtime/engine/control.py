@@ -11,7 +11,9 @@ from typing import Any
 
 from optimizer.beside import Situation
 from optimizer.errors import AJoinError
+from optimizer.model.plan import Plan
 from optimizer.model.types import StreamSchema
+from optimizer.policy.moves import Moves
 from runtime.api import Control, CreateQuery, Optimization, Optimize, QueryInfo, StreamInfo
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
@@ -91,6 +93,8 @@ class EngineControl:
             self._parts.journal.record(decision.event)
             reach("apply.recorded")
         self._parts.planner.memory = decision.memory
+        if decision.moves is not None:
+            self._epochs.preparing.begin(decision.moves)
         return decision
 
     def _checked(self, item: Control | AJoinError) -> Control | AJoinError:
@@ -113,9 +117,16 @@ class EngineControl:
         return steering
 
     def situation(self) -> Situation | None:
-        """Everything that an optimization beside the epochs needs; its result comes back as an `Adopt`."""
+        """Everything that an optimization beside the epochs needs; its result comes back as an `Adopt`. None: there is
+        nothing to optimize now, because plans never are, or a change is being prepared."""
         state = self._parts.coordinator.state
+        if self._epochs.preparing.current is not None:
+            return None
         return self._parts.planner.situation(state.plan, state.running, state.epochs_behind, state.plan_pins)
+
+    def change_to(self, plan: Plan) -> None:
+        """Move the queries to where this plan has them, when what they need there is made, portion by portion."""
+        self._epochs.preparing.begin(Moves.between(self._parts.coordinator.state.plan, plan))
 
     def optimize(self, mode: str, *, dry_run: bool = False) -> Optimization:
         """Optimize on request: whatever is better is applied.

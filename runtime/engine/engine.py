@@ -51,7 +51,11 @@ class Engine:
         self.create_stream, self.delete_stream = control.create_stream, control.delete_stream
         self.reset_watermark, self.restart_stream = control.reset_watermark, control.restart_stream
         self.apply, self.optimize = control.apply, control.optimize
-        self.situation, self.change_setting = control.situation, control.change_setting
+        self.situation, self.change_setting, self.change_to = (
+            control.situation,
+            control.change_setting,
+            control.change_to,
+        )
         self.push, self.push_file = control.push, control.push_file
         self.raise_watermark = epochs.raise_watermark
         self.has_input, self.run_epoch = epochs.has_input, epochs.run_epoch

@@ -26,6 +26,7 @@ from runtime.engine.close_stage import CloseResult, CloseStage
 from runtime.engine.join_stage import JoinResult, JoinStage
 from runtime.engine.open_buckets import OpenBuckets
 from runtime.engine.postponing import Pins, ResumeStage, postpone, without
+from runtime.engine.preparation import Preparation
 from runtime.engine.rebuild_stage import RebuildStage
 from runtime.engine.shares import seconds_by_query, work_by_query
 from runtime.engine.source_stage import SourceStage, progress_of
@@ -60,9 +61,10 @@ class _Later:
 class EpochRun:
     """The working state of one running epoch. Reads the state, never changes it; the result is an event.
 
-    `before`: the plan executed last. `ahead`: the source stage's
-    reports, if it ran ahead of the epoch. `sources_done` is called when tuples are read: (progress, number of the next
-    source bucket). `pacing`: how much of an epoch one query may take.
+    `before`: the plan executed last. `ahead`: the source stage's reports, if it ran ahead of the epoch. `sources_done`
+    is called when tuples are read: (progress, number of the next source bucket). `pacing`: how much of an epoch one
+    query may take. `prepared`: what a change of the plan needs, if it was made before. `next_bucket`: numbers below it
+    are given away.
     """
 
     def __init__(
@@ -73,18 +75,23 @@ class EpochRun:
         ahead: list[SourceReport] | None,
         sources_done: Callable[[tuple[StreamProgress, ...], int], None],
         pacing: Pacing,
+        prepared: Preparation | None,
+        next_bucket: int,
     ) -> None:
         self._context, self._planned, self._before = context, planned, before
-        self._pacing = pacing
+        self._pacing, self._prepared = pacing, prepared
         self._ahead, self._sources_done = ahead, sources_done
-        self._buckets = OpenBuckets(context.state)
+        self._buckets = OpenBuckets(context.state, next_bucket)
         self._seconds: dict[str, float] = {}
 
     def run(self) -> EpochResult:
         state, physical, epoch = self._context.state, self._context.physical, self._planned.epoch
         began = time.perf_counter()
         transition = plan_transition(state, self._before, physical, separate=self._context.sharing.own_buckets)
-        views = RebuildStage(self._context, self._buckets, epoch).run(transition)
+        given = None
+        if self._prepared is not None and (found := self._prepared.given(self._context, transition)) is not None:
+            transition, given = found
+        views = RebuildStage(self._context, self._buckets, epoch).run(transition, given)
         if transition.views or transition.outputs:
             self._seconds["transition"] = time.perf_counter() - began
             reach("epoch.transition")

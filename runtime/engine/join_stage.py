@@ -2,8 +2,8 @@
 
 In an epoch, every bucket that is new meets every other one, and queries that end here are delivered by the same task
 (the sink operator needs no exchange, so it needs no stage of its own). A join above another one on the same key is in
-the same stage: its tasks go on with what they have found below, which the driver learns afterwards. For a rebuild, all
-buckets count as new, only the wanted outputs are made, and nothing is delivered. A repair runs the joins of an earlier
+the same stage: its tasks go on with what they have found below, which the driver learns afterwards. For a rebuild, only
+the wanted outputs are made, and nothing is delivered. A repair runs the joins of an earlier
 epoch once more to fold their rows (runtime.engine.refold).
 """
 
@@ -34,7 +34,7 @@ class JoinResult(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinStage:
-    """`rebuild`: only these outputs, from everything that is open; None: everything, from what is new. `allowances`:
+    """`rebuild`: only these outputs, and no rows; None: everything. `allowances`:
     of all its tasks together. `again`: the epoch has been before; its files get names that end like this, and dead
     windows are left out."""
 
@@ -104,22 +104,22 @@ class JoinStage:
 
     def _inputs(self, join: JoinSpec, side: SideSpec) -> Iterable[InputBucket]:
         """Open buckets of one side that some query of this join can still find something in."""
-        all_new, new = self.rebuild is not None, self.buckets.new
+        new, aside = self.buckets.new, self.buckets.aside
         if side.child is not None:
             for ref in self.buckets.joined.values():
-                if ref.node == side.child and ref.key == side.key:
-                    yield InputBucket(ref.id, all_new or ref.id in new)
+                if ref.node == side.child and ref.key == side.key and ref.id not in aside:
+                    yield InputBucket(ref.id, ref.id in new)
             return
         users, leaf = bitset(join.users, join.words), side.leaves[0]
         for source in self.buckets.sources.values():
-            if source.stream != leaf.stream:
+            if source.stream != leaf.stream or source.id in aside:
                 continue
             view = source.view(leaf, side.group)
             if view is None or side.index_key not in view.keys:
                 continue
             alive = self.context.alive(side.group, view.version)
             if any(int(a) & int(b) for a, b in zip(alive, users, strict=False)):
-                yield InputBucket(source.id, all_new or source.id in new)
+                yield InputBucket(source.id, source.id in new)
 
     def _directory(self) -> Directory:
         sources, joined = self.buckets.sources, self.buckets.joined

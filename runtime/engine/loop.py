@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from optimizer.errors import InternalError, InvalidRequest, Unavailable
 from optimizer.model.plan import Plan
-from runtime.api import EpochReport, SuspendQuery
+from optimizer.policy.moves import Moves
+from runtime.api import Control, EpochReport, MoveQueries, SuspendQuery
 from runtime.connectors.position import Position
 from runtime.control.budgets import can_go_on, over_budget
 from runtime.control.events import FOREVER, EpochPlanned, StreamProgress
@@ -28,6 +29,7 @@ from runtime.engine import quarantine
 from runtime.engine.compiled import CompiledPlans
 from runtime.engine.epoch_run import EpochResult, EpochRun
 from runtime.engine.parts import Parts
+from runtime.engine.preparing import Preparing
 from runtime.engine.pressure import Pressure
 from runtime.engine.quarantine import Investigation
 from runtime.engine.read_ahead import ReadAheads
@@ -53,6 +55,7 @@ class EpochLoop:
         self._ahead = ReadAheads(parts.store.failed)
         self._raised: dict[str, int] = {}
         self.pressure = Pressure()
+        self.preparing = Preparing(parts, self._compiled, self._move)
         self.last_seconds = 0.0
 
     @property
@@ -128,7 +131,8 @@ class EpochLoop:
         reach("epoch.cleaned")
         self._parts.deliveries.announce(self._state)  # before results expire: with InStep, sinks take them now
         self.expire()
-        self._parts.store.sweep(self._state)
+        self.preparing.after_epoch(self._state, time.perf_counter() - began)
+        self._parts.store.sweep(self._state, self.preparing.files)
         self._parts.journal.snapshot_if_due()
         reach("epoch.done")
         self.last_seconds = time.perf_counter() - began
@@ -165,6 +169,7 @@ class EpochLoop:
         """The epoch without the queries and tuples that keep it from ending; or the failure, if it is not theirs. There
         can be several reasons, one behind the other (runtime.engine.quarantine)."""
         self._ahead.discard()
+        self.preparing.discard()
         for _ in range(ROUNDS):
             logger.error("epoch %d failed, looking for the reason: %s", planned.epoch, failure, exc_info=failure)
             planned = self._record_reason(planned, failure)
@@ -225,7 +230,8 @@ class EpochLoop:
         sources_done: Callable[[tuple[StreamProgress, ...], int], None],
     ) -> EpochRun:
         pacing = self._parts.config.pacing
-        return EpochRun(context, planned, before, ahead, sources_done, pacing)
+        prepared, next_bucket = self.preparing.prepared, self.preparing.next_bucket
+        return EpochRun(context, planned, before, ahead, sources_done, pacing, prepared, next_bucket)
 
     def _enforce_budgets(self) -> None:
         """Queries that are over their budgets are suspended, from the next epoch on."""
@@ -237,14 +243,22 @@ class EpochLoop:
             return
         for query in queries:
             logger.warning("query %s is suspended: %s", query.id, query.reason)
-        decision = self._parts.coordinator.decide_batch(queries, self._parts.clock())
-        assert decision.event is not None, "a running query can be suspended"
+        self._apply(queries)
+
+    def _move(self, moves: Moves) -> None:
+        self._apply([MoveQueries(moves)])
+
+    def _apply(self, controls: Sequence[Control]) -> None:
+        """Changes that the engine makes by itself and that can be made."""
+        decision = self._parts.coordinator.decide_batch(controls, self._parts.clock())
+        assert decision.event is not None, f"{controls} were refused: {decision.outcomes}"
         self._parts.journal.record(decision.event)
         reach("apply.recorded")
         self._parts.planner.memory = decision.memory
 
     def _repair(self, planned: EpochPlanned) -> None:
         self._ahead.discard()  # it writes under ids that the repair hands out
+        self.preparing.discard()  # of buckets that may be the damaged ones
         wrong = damaged_files(self._parts.exchange, self._state.bucket_files)
         self._suspend(beyond_repair(self._state, wrong))
         repaired = repair(self._context(self._state, self._state.executed, self._compiled), planned.epoch, wrong)

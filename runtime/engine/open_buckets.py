@@ -15,13 +15,15 @@ from runtime.control.state import State
 
 
 class OpenBuckets:
-    """Mutable; owned by one running epoch or repair. `new`: ids of buckets that this epoch has made."""
+    """Mutable; owned by one running epoch, repair or preparation. `new`: ids of buckets that have met no others yet.
+    `aside`: of those that meet nobody now, but others refer to them. `next_bucket`: numbers below it are given away."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, next_bucket: int = 0) -> None:
         self.sources: dict[int, SourceRef] = dict(state.sources)
         self.joined: dict[int, JoinedRef] = dict(state.joined)
         self.new: set[int] = set()
-        self.next_bucket, self.next_source = state.next_bucket, state.next_source
+        self.aside: frozenset[int] = frozenset()
+        self.next_bucket, self.next_source = max(state.next_bucket, next_bucket), state.next_source
 
     def joined_id(self) -> int:
         self.next_bucket += 1
@@ -38,6 +40,10 @@ class OpenBuckets:
 
     def replace_views(self, bucket: int, views: tuple[ViewRef, ...]) -> None:
         self.sources[bucket] = replace(self.sources[bucket], views=views)
+
+    def all_new(self) -> None:
+        """Every pair of buckets is to meet, as if all had come now."""
+        self.new = {*self.sources, *self.joined}
 
     def is_old(self) -> None:
         """Buckets made until now count as old: they were rebuilt, and their rows were delivered in earlier epochs."""

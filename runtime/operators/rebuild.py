@@ -48,8 +48,11 @@ class ViewRebuild:
 
 @dataclass(frozen=True, slots=True)
 class RebuildShared:
+    """`mark`: in the names of the files, unlike that of any other rebuild."""
+
     store: Buckets
     version: int
+    mark: str
 
 
 def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> RebuiltView:
@@ -65,7 +68,7 @@ def run_rebuild(shared: RebuildShared, task: ViewRebuild) -> RebuiltView:
     ]
     arrays: Arrays = {}
     put_view(arrays, task.leaf, task.group, items, sets[items], get_times(base, "slice")[items], indexes)
-    name = f"b{bucket.id}-v{shared.version}-{task.leaf.occurrence}-{task.group}.bucket"
+    name = f"b{bucket.id}-{shared.mark}-{task.leaf.occurrence}-{task.group}.bucket"
     meta = {"stream": bucket.stream, "epoch": bucket.epoch, "version": shared.version}
     written = store.write(name, meta, arrays)
     return RebuiltView(bucket.id, ViewRef(task.leaf, task.group, written.file, shared.version, task.keys))

@@ -109,8 +109,9 @@ class StateStore(Protocol):
         """A run of a stage failed, or what it made is not used: it may have left debris."""
         ...
 
-    def sweep(self, state: State) -> None:
-        """After an epoch: delete what is not needed any more, as far as that is possible now."""
+    def sweep(self, state: State, prepared: frozenset[str] = frozenset()) -> None:
+        """After an epoch: delete what is not needed any more, as far as that is possible now. `prepared`: bucket files
+        that are needed, although no record lists them yet."""
         ...
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:
@@ -157,7 +158,7 @@ class LocalState:
     def failed(self) -> None:
         """Nothing to do: the next run writes under the same names, and what it does not write goes on opening."""
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, prepared: frozenset[str] = frozenset()) -> None:
         """Nothing to do: no deletion waits."""
 
     def keep_only(self, state: State, source_folders: Iterable[str]) -> None:

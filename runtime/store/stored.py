@@ -159,7 +159,7 @@ class StoredState:
     def discard(self, folder: str, name: str) -> None:
         self._discard(f"{folder}/{name}")
 
-    def sweep(self, state: State) -> None:
+    def sweep(self, state: State, prepared: frozenset[str] = frozenset()) -> None:
         waiting = list(self._discarded)
         try:
             if self._cannot_delete and waiting:
@@ -168,7 +168,7 @@ class StoredState:
                 self._discarded.pop(name, None)
                 reach("store.swept")
             if self._failed_until > 0:
-                self._delete(self._left_by_failed_runs(state))
+                self._delete(self._left_by_failed_runs(state, prepared))
                 if self._swept_until >= self._failed_until:
                     self._failed_until = 0
             self._swept_until = self._runs
@@ -180,9 +180,9 @@ class StoredState:
                 logger.warning("what is not needed any more stays in the store until it can be deleted: %s", outage)
             self._cannot_delete = True
 
-    def _left_by_failed_runs(self, state: State) -> list[str]:
+    def _left_by_failed_runs(self, state: State, prepared: frozenset[str]) -> list[str]:
         """Unlisted objects of runs that began before the last sweep."""
-        listed, left = _listed(state), []
+        listed, left = _listed(state) | {f"{buckets.FOLDER}/{f}" for f in prepared}, []
         for folder in (buckets.FOLDER, results.FOLDER):
             for name in self.objects.list(f"{folder}/{self.claim.term}"):
                 run = run_of(name.removeprefix(f"{folder}/"))
