@@ -3,8 +3,8 @@
 A large change is prepared while the platform goes on, and meanwhile users create and delete queries. What was
 decided is therefore kept as moves: this query, which stands there, is to stand here. Applied to a later plan, moves of
 queries that are gone fall away, and a query that came meanwhile and stands where another one is to go gets the next
-free slot. Unlike the parts of a change (optimizer.model.parts), moves name slots, because bits have been written by them.
-If a query stands elsewhere than it did, because somebody else moved it, or is pinned meanwhile, they no longer hold.
+free slot. If a query stands elsewhere than it did, because somebody else moved it, or is pinned meanwhile, they no
+longer hold. Unlike the parts of a change (optimizer.model.parts), moves name slots: bits have been written by them.
 """
 
 from __future__ import annotations
