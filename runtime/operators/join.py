@@ -6,8 +6,8 @@ plan change needs joined state that does not exist yet, the same operator runs w
 sink: it rebuilds what the new plan would have built, and delivers nothing.
 
 A task owns a range of key hashes (a partition), which is a contiguous piece of every index. If the partition is split
-k ways, the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes
-over union.
+k ways, one side of each meeting is dealt out in k pieces and the other side is read by all (dealing.py): the join
+distributes over union.
 
 Matches go two ways: into joined buckets for the joins above (joined_output.py; lists stay closed where they can), and
 to the sink for queries that end here, as far as their allowances reach (pace.py). A task of a later epoch that goes on
@@ -30,6 +30,7 @@ from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import Items
 from runtime.kernels.intersect import intersections
 from runtime.operators.by_query import decided
+from runtime.operators.dealing import Dealt, deal
 from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.fold import Folded, PartialTarget, RowFolder
 from runtime.operators.inputs import Directory
@@ -202,16 +203,20 @@ def _matches(shared: JoinShared, spec: JoinSpec, task: JoinTask, users: Words) -
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            for share in _shares(l, task, meeting):
+            dealt = deal(l, r, task.way, task.ways)
+            if dealt is None:
+                continue
+            mine = dealt.right
+            for share in _shares(l, dealt, task, meeting):
                 entries = l.index.entries(share.first, share.end)
-                for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
+                for le, re, sets in intersections(entries, mine.entries, alive, windows.shapes, _most_pairs(words)):
                     if not len(le):
                         continue
                     lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
                     apply_floors(shared.floors, spec.group, sets, lo)
-                    match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
+                    match = Match(l, mine, share.l_from, share.l_to, le, re, sets, lo, hi)
                     if share.partner:
-                        match = match.with_partners(share.partner, int(r.index.offsets[r.entries.end]))
+                        match = match.with_partners(share.partner, int(mine.index.offsets[mine.entries.end]))
                     alive_match = match.only(users) if shared.floors else match
                     if alive_match is not None:
                         yield meeting, alive_match
@@ -277,17 +282,14 @@ class _Share(NamedTuple):
     partner: int = 0
 
 
-def _shares(side: Side, task: JoinTask, meeting: int) -> Iterator[_Share]:
-    """What is this task's of the left side: all of it, its part if several tasks work on the partition, or what is
-    left of that from where it starts."""
+def _shares(side: Side, dealt: Dealt, task: JoinTask, meeting: int) -> Iterator[_Share]:
+    """What is this task's of the left side: all that was dealt to it, or what is left of that from where it starts."""
     offsets, entries = side.index.offsets, side.entries
-    begin, stop = int(offsets[entries.first]), int(offsets[entries.end])
+    l_from, l_to = dealt.l_from, dealt.l_to
     start = task.start if meeting == task.start.meeting else BEGINNING
-    if task.ways == 1 and start.position <= begin and not start.partner:
-        yield _Share(begin, stop, entries.first, entries.end)
+    if task.ways == 1 and start.position <= l_from and not start.partner:
+        yield _Share(l_from, l_to, entries.first, entries.end)
         return
-    span = stop - begin
-    l_from, l_to = begin + span * task.way // task.ways, begin + span * (task.way + 1) // task.ways
     l_from = max(l_from, start.position)
     pieces = [(l_from, l_from + 1, start.partner), (l_from + 1, l_to, 0)] if start.partner else [(l_from, l_to, 0)]
     for a, b, partner in pieces:
