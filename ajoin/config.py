@@ -170,6 +170,16 @@ class Settings(BaseSettings):
     max_queries_bytes: int = Field(
         64 << 20, ge=1 << 16, description="most bytes of SQL of all queries that are not deleted"
     )
+    max_latency: float = Field(
+        5.0,
+        gt=0,
+        description="seconds from a tuple's arrival until its rows can be read, above which the platform scales; a "
+        "query can say its own (latency in its budget)",
+    )
+    min_executors: int = Field(1, ge=1, description="fewest executors that the platform gives back down to")
+    max_executors: int = Field(
+        0, ge=0, description="most executors that the platform asks Spark for as load grows; 0: it never asks"
+    )
     max_cost: float = Field(
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"
     )

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from optimizer.errors import InternalError
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, seek_number, source_damaged
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, file_arrived, seek_number, source_damaged
 from runtime.connectors.formats import FORMATS, format_of, load_file, try_again, unreadable
 from runtime.connectors.options import Option, Settings, bad_option
 from runtime.files import sync_directory, write_atomically
@@ -254,7 +254,7 @@ class FileRead:
     """One file, if it still has the size it was picked up with.
 
     For tasks that cannot see it, `carried` looks at it on the driver: `data` is what it holds, or `trouble` what is
-    wrong with it.
+    wrong with it, and `arrived_ms` when it came.
     """
 
     path: str
@@ -264,6 +264,7 @@ class FileRead:
     delimiter: str
     data: bytes | None = None
     trouble: str | None = None
+    arrived_ms: int | None = None
 
     def load(self, schema: StreamSchema) -> Loaded:
         return self.load_some(schema, None)
@@ -274,7 +275,9 @@ class FileRead:
         trouble = self._look() if self.data is None and self.trouble is None else self.trouble
         if trouble is not None:
             return unreadable(schema, self.name, trouble)
-        return load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data, needed)
+        loaded = load_file(Path(self.path), self.format, schema, self.name, self.delimiter, self.data, needed)
+        loaded.arrived_ms = file_arrived(Path(self.path)) if self.data is None else self.arrived_ms
+        return loaded
 
     @property
     def place(self) -> str:
@@ -285,7 +288,8 @@ class FileRead:
         if trouble is not None:
             return replace(self, trouble=trouble)
         try:
-            return replace(self, data=Path(self.path).read_bytes())
+            path = Path(self.path)
+            return replace(self, data=path.read_bytes(), arrived_ms=file_arrived(path))
         except OSError as why:
             if try_again(why):
                 raise

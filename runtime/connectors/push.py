@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, seek_number
+from runtime.connectors.base import Loaded, Mirror, Offset, Read, Source, file_arrived, seek_number
 from runtime.connectors.conform import check_bounds, conform_table
 from runtime.connectors.formats import format_of, load_file, unreadable
 from runtime.connectors.options import Option
@@ -168,17 +168,23 @@ def _read_mark(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PushRead:
-    """One segment; `data` is what it holds, if tasks cannot see the file."""
+    """One segment; `data` is what it holds, and `arrived_ms` when it came, if tasks cannot see the file."""
 
     path: str
     number: int
     data: bytes | None = None
+    arrived_ms: int | None = None
 
     @property
     def place(self) -> str:
         return f"pushed batch {self.number}"
 
     def load(self, schema: StreamSchema) -> Loaded:
+        loaded = self._load(schema)
+        loaded.arrived_ms = file_arrived(Path(self.path)) if self.data is None else self.arrived_ms
+        return loaded
+
+    def _load(self, schema: StreamSchema) -> Loaded:
         path, place = Path(self.path), self.place
         if path.suffix == ".arrow":
             try:
@@ -197,7 +203,8 @@ class PushRead:
         return table
 
     def carried(self) -> PushRead:
-        return replace(self, data=Path(self.path).read_bytes())
+        path = Path(self.path)
+        return replace(self, data=path.read_bytes(), arrived_ms=file_arrived(path))
 
 
 def _line(row: Any) -> bytes:

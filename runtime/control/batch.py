@@ -17,8 +17,10 @@ from optimizer.model.plan import Plan, RunningQuery, uid_of
 from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
 from optimizer.policy.memory import Memory
+from optimizer.policy.scaling import Decision
 from optimizer.search import forced
 from runtime.api import (
+    Budget,
     Control,
     CreateQuery,
     DeleteQuery,
@@ -50,12 +52,14 @@ class BatchDecision:
     - `outcomes`: one per control, in their order.
     - `memory`: what the planner remembers from now on, if the event could be logged.
     - `proposal`: what the optimizer found, if the batch asked it; of several the last.
+    - `rescaling`: what scaling said, likewise.
     """
 
     event: BatchApplied | None
     outcomes: tuple[Outcome, ...]
     memory: Memory
     proposal: Proposal | None
+    rescaling: Decision | None = None
 
 
 class Batch:
@@ -73,10 +77,13 @@ class Batch:
         self.memory: Memory = coordinator.planner.memory
         self.behind = state.epochs_behind
         self.proposal: Proposal | None = None
+        self.rescaling: Decision | None = None
+        self.now_ms = 0
 
     def decide(self, controls: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
+        self.now_ms = now_ms
         outcomes = tuple(self._outcome(control) for control in controls)
-        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal)
+        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal, self.rescaling)
 
     def _outcome(self, control: Control | AJoinError) -> Outcome:
         if isinstance(control, AJoinError):
@@ -225,8 +232,14 @@ class Batch:
         proposal = planner.optimize(self.plan, self.running, mode, self.memory, self.behind, force=force)
         self.plan, self.memory, self.proposal = proposal.plan, proposal.memory, proposal
         if rescale:
-            rescaling = planner.rescale(self.plan, self.coordinator.cores, self.memory)
-            self.plan, self.memory = rescaling.plan, rescaling.memory
+            budgets = {uid: self._budget(uid).latency for uid in self.running}
+            allowed = {uid: age for uid, age in budgets.items() if age is not None}
+            machines, now = self.coordinator.machines, self.now_ms / 1000
+            rescaling = planner.rescale(self.plan, self.running, machines, allowed, self.memory, now, self.behind)
+            self.plan, self.memory, self.rescaling = rescaling.plan, rescaling.memory, rescaling.decision
+
+    def _budget(self, uid: str) -> Budget:
+        return (self.added.get(uid) or self.state.queries[uid]).budget
 
     def _event(self, now_ms: int) -> BatchApplied | None:
         plan = forced.one_step(self.state.plan, self.plan)

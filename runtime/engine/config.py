@@ -9,6 +9,7 @@ from pathlib import Path
 from optimizer.cost.model import Weights
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.delivery.schedule import OnThreads, Schedule
+from runtime.execution.fleet import Fleet
 from runtime.execution.sharing import SharingName
 from runtime.store.heartbeat import Pulse
 
@@ -38,6 +39,10 @@ class EngineConfig:
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()
     """Ids of queries to suspend before anything runs; "all" means all."""
+    max_latency: float = 5.0
+    """Seconds that the rows of a query may be old that says nothing else, before the platform scales."""
+    fleet: Fleet | None = None
+    """The machines that tasks run on, if their number is the platform's to choose."""
     pacing: Pacing = AT_ONCE
     """How much of an epoch one query may take, and how long it may be behind."""
     max_cost: float | None = None

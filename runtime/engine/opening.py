@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from optimizer.cost.model import Weights
 from optimizer.errors import Unavailable
 from optimizer.optimize import OptimizerConfig
+from optimizer.policy.scaling import ScalingConfig
 from runtime.api import ScaleTo, SuspendQuery
 from runtime.buckets.refs import BucketRef, PartialRef
 from runtime.connectors.registry import make_sink
@@ -42,6 +44,7 @@ from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
 from runtime.engine.sources import Sources
 from runtime.execution.executor import Executor
+from runtime.execution.fleet import AsItIs
 from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
@@ -87,7 +90,8 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = _planner(config)
-        coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
+        fleet = config.fleet or AsItIs(lambda: executor.cores)
+        coordinator = Coordinator(state, planner=planner, machines=fleet.machines(), max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
         files = store.files(state.platform)
@@ -112,6 +116,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             store=store,
             heart=heart,
             exchange=exchange,
+            fleet=fleet,
             results=files.results,
             sources=Sources(directory / "sources", store, config.allowed_roots),
             deliveries=deliveries,
@@ -133,7 +138,8 @@ def _heart(store: StateStore, config: EngineConfig) -> Heart | NoHeart:
 
 
 def _planner(config: EngineConfig) -> Planner:
-    costs = OptimizerConfig() if config.weights is None else OptimizerConfig(weights=config.weights)
+    scaling = ScalingConfig(latency_s=config.max_latency)
+    costs = OptimizerConfig(weights=config.weights or Weights(), scaling=scaling)
     return Planner(SHARING[config.sharing], costs)
 
 

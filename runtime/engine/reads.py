@@ -82,6 +82,7 @@ class EngineReads:
             source.unit if source else "",
             backlog > 0,
             lag_ms(self._parts.clock(), st.watermark),
+            self._epochs.latencies.of_stream(name),
         )
 
     def queries(self) -> list[QueryInfo]:
@@ -265,6 +266,7 @@ class EngineReads:
             usage=r.usage,
             incomplete=r.incomplete,
             overflows=r.overflows,
+            latency_ms=self._epochs.latencies.of_query(rq, r.epoch) if r.running else None,
         )
 
 

@@ -33,6 +33,7 @@ from runtime.operators.by_query import decided
 from runtime.operators.dealing import Dealt, deal
 from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.fold import Folded, PartialTarget, RowFolder
+from runtime.operators.heaviest import Heaviest
 from runtime.operators.inputs import Directory
 from runtime.operators.joined_output import JoinedOutput
 from runtime.operators.matches import Match, Side
@@ -122,6 +123,8 @@ class JoinReport:
     """Per query (uid) that was stopped, where."""
     work: Mapping[str, int] = field(default_factory=dict)
     """Per query (uid), if it is measured: rows that were counted before they were made (pace.py)."""
+    hottest: int = 0
+    """Combinations of the key that had most of them, for all joins of the level (heaviest.py)."""
 
 
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
@@ -135,6 +138,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     matches: dict[str, int] = {}
     rests: dict[str, Rest] = {}
     work: dict[str, int] = {}
+    hottest = 0
     joins = shared.joins.value
     for spec in (joins[name] for name in shared.level):
         outputs = [
@@ -145,10 +149,11 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         folders = [RowFolder(fold, shared.epoch) for fold in spec.folds]
         sink = Sinks(shared.directory, joins, spec, writer, folders) if shared.emit and spec.sinks else None
         pace = Pace(shared.directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
-        total = 0
+        total, heaviest = 0, Heaviest()
         for meeting, match in _matches(shared, spec, task, pace.users):
             combinations = match.counts()
             total += int(combinations.sum())
+            heaviest.add(match, combinations)
             for output in outputs:
                 output.add(match)
             if sink is not None:
@@ -162,12 +167,13 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             sink_seconds += time.perf_counter() - at
         partials += _written(shared, spec, task, folders, figures)
         matches[spec.name] = total
+        hottest += heaviest.combinations
         rests |= {uid: task.rest(place) for uid, place in pace.rests.items()}
         work |= pace.work
         refs += [ref for output in outputs if (ref := output.finish()) is not None]
     delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    made = tuple(refs), delivered, seconds, sink_seconds, matches, tuple(partials), figures, rests, work
+    made = tuple(refs), delivered, seconds, sink_seconds, matches, tuple(partials), figures, rests, work, hottest
     return JoinReport(task.partition, *made)
 
 
