@@ -10,8 +10,9 @@ was split before.
 A partition has too much to do when its tasks are busy more than `high` of the time, or more than `low` of it while a
 query is late: while its rows are older than it allows. Lateness alone is no reason: where nothing is busy,
 more tasks would not help. All partitions that have too much to do are relieved in the same call, into as many parts as
-their load asks for, and into twice as many if a query is later than twice what it allows; what they get together is
-bounded by the cores that there are or that can be had.
+their load asks for. A load that is not met is not seen, so where rows are k times as old as they may be, it is taken
+for k times as much, up to four. What partitions get together is bounded by the cores that there are or that can be
+had, and divided fairly.
 
 Scaling **down** (fewer ways) and **in** (ranges of quiet neighbours become one) need the load to stay low for
 `patience` decisions in a row; the count is a value that goes in and comes out, so the function is pure. They
@@ -28,6 +29,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optimizer.model.plan import Partitioning
+
+MOST_HURRY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +147,19 @@ def _relieve(
     limit = config.low if late else config.high
     room = load.machines.most - _tasks(at)
     partitions = config.max_partitions - at.count
-    hurry = 2 if max(late.values(), default=0.0) > 2 else 1
+    hurry = min(max(late.values(), default=1.0), MOST_HURRY)
     ways: dict[int, int] = {}
     cuts: dict[int, int] = {}
-    for p in slow:
-        has = at.ways(p)
-        wanted = max(hurry * math.ceil(busy[p] / config.aim), has + 1)
+    for i, p in enumerate(slow):
+        has, fair = at.ways(p), math.ceil(room / (len(slow) - i))
+        wanted = max(math.ceil(hurry * busy[p] / config.aim), has + 1)
         if busy[p] * load.hottest.get(p, 0.0) > limit:
-            wanted = min(wanted, config.max_ways, has + room)
+            wanted = min(wanted, config.max_ways, has + fair)
             if wanted > has:
                 ways[p] = wanted
         else:
             width = at.bounds[p + 1] - at.bounds[p]
-            wanted = min(wanted, has + room, partitions + 1, width)
+            wanted = min(wanted, has + fair, partitions + 1, width)
             if wanted > has or (wanted > 1 and wanted == has):  # ranges instead of ways: the same cores do less work
                 cuts[p] = wanted
                 partitions -= wanted - 1
