@@ -4,7 +4,7 @@ The time is that which passes, not that which epochs take: an epoch of a tenth o
 machine idle for the rest, however busy its tasks were. An epoch's seconds are spread evenly over its duration, and what
 is `SMOOTHED_S` old counts a third (exponential decay), also while no epoch runs.
 
-With another partition function everything begins anew: its partitions have done nothing yet.
+With another partition function everything begins anew, at the end of the last epoch before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Busy:
     ) -> None:
         """An epoch that took `seconds` and ended at `at`; `others`: seconds of tasks of no partition."""
         if partitioning != self._partitioning:
-            self._begin(partitioning, at - seconds)
+            began = at - seconds
+            self._begin(partitioning, min(began, self._at) if self._partitioning.bounds else began)
         at = max(at, self._at + seconds)
         kept = math.exp((self._at - at) / SMOOTHED_S)
         share = 1.0 if seconds <= 0 else SMOOTHED_S / seconds * (1 - math.exp(-seconds / SMOOTHED_S))
