@@ -39,6 +39,7 @@ class Planner:
         self.statistics = StatisticsModel()
         self.memory = Memory()
         self._busy = Busy()
+        self._ages: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {})
         self._at: float | None = None
         self._observed: Mapping[str, float] = {}
 
@@ -106,11 +107,13 @@ class Planner:
         for their turn and not for a core."""
         shares = self._busy.shares(plan.partitioning, at)
         others = shares.pop(OTHERS, None)
-        latency = {queries[p.uid].id: self.statistics.latency(p.uid) for p in plan.placements if p.uid not in behind}
+        before, last = self._ages
+        late = {uid: min(age, before.get(uid, age)) for uid, age in last.items()}  # one late epoch is no reason
+        waiting = {queries[p.uid].id: late[p.uid] for p in plan.placements if p.uid in late and p.uid not in behind}
         load = Load(
             {} if others is None else {p: shares.get(p, 0.0) for p in range(plan.partitioning.count)},
             machines,
-            {id: age for id, age in latency.items() if age is not None},
+            waiting,
             {queries[uid].id: allowed for uid, allowed in allowed_s.items()},
             self._busy.hottest(),
             others or 0.0,
@@ -138,6 +141,7 @@ class Planner:
         busy: dict[int, float] = {}
         for j in joins:
             busy[j.partition] = busy.get(j.partition, 0.0) + j.join_seconds + j.sink_seconds
+        self._ages = (self._ages[1], latency_s)
         self._busy.observe(plan.partitioning, joins, sum(r.seconds for r in sources), wall, seconds)
         period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
         self._at = at
