@@ -65,7 +65,7 @@ class EpochObservation:
     - `keys`: distinct keys among the epoch's tuples per (leaf, key columns in hashing order).
     - `outputs`: per join node (its name) the combinations its result stands for, over `seconds` of `streams`.
     - `folds`: per (node, name of the fold) what was folded there.
-    - `stage_seconds`: busy seconds per (stage, partition). `latency_s`: per query (uid), the event-time latency.
+    - `stage_seconds`: busy seconds per (stage, partition).
     """
 
     at: float
@@ -75,7 +75,6 @@ class EpochObservation:
     outputs: Mapping[str, float] = field(default_factory=dict)
     folds: Mapping[tuple[str, str], FoldObservation] = field(default_factory=dict)
     stage_seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    latency_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +179,6 @@ class StatisticsModel:
         """Groups a fold has in an epoch, wherever it runs."""
         return self._get(("groups", fold), DEFAULT_KEYS)
 
-    def latency(self, uid: str) -> float | None:
-        smoothed = self._values.get(("latency", uid))
-        return None if smoothed is None else smoothed.value
-
     def stage_seconds(self, stage: str) -> Mapping[int, float]:
         return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
 
@@ -258,5 +253,3 @@ def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]
         yield ("groups", fold), max(f.groups for (_, name), f in report.folds.items() if name == fold)
     for (stage, partition), seconds in report.stage_seconds.items():
         yield ("seconds", stage, str(partition)), seconds
-    for uid, seconds in report.latency_s.items():
-        yield ("latency", uid), seconds

@@ -145,7 +145,7 @@ class Planner:
         self._busy.observe(plan.partitioning, joins, sum(r.seconds for r in sources), wall, seconds)
         period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
         self._at = at
-        report = _report(plan, sources, joins, busy, at, period, latency_s)
+        report = _report(plan, sources, joins, busy, at, period)
         self._observed = {name: combinations / period for name, combinations in report.outputs.items()}
         self.optimizer.observe(self.statistics, report, plan, queries)
 
@@ -161,7 +161,6 @@ def _report(
     busy: Mapping[int, float],
     at: float,
     period: float,
-    latency_s: Mapping[str, float],
 ) -> EpochObservation:
     """`period`: the time over which the epoch's tuples arrived."""
     tuples: dict[str, int] = {}
@@ -182,7 +181,6 @@ def _report(
         outputs,
         _folds([*sources, *joins]),
         {("join", partition): spent for partition, spent in busy.items()},
-        latency_s,
     )
 
 
