@@ -2,7 +2,8 @@
 
     python -m experiments.scaling [--cores 2] [--phase 40] [--work 4] [--out FOLDER]
 
-The platform runs on embedded Spark as `ajoin serve` runs it, beginning with one partition; the periodic optimizer looks
+The platform runs on embedded Spark as `ajoin serve` runs it, but with one partition at first and without a pace (with
+one, what is more than `epoch_rows` would be postponed, and more tasks do not help there); the periodic optimizer looks
 every three seconds. Tuples of two streams come as files twice a second, and one query computes something of every pair.
 After a phase of a steady load the work is four times as much, falls again, then one key takes nearly all of it, and
 then it falls again. Plotted over time: the age of the oldest tuple of each epoch when its rows could be read, and how
@@ -69,7 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scaling")
     asked = parser.parse_args(arguments)
     asked.out.mkdir(parents=True, exist_ok=True)
-    settings = Settings(spark_master=f"local[{asked.cores}]", partitions=1, optimize_period=3.0, max_latency=3.0)
+    settings = Settings(
+        spark_master=f"local[{asked.cores}]", partitions=1, optimize_period=3.0, max_latency=3.0, epoch_rows=0
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         executor(settings) as spark,

@@ -58,16 +58,16 @@ class Life:
             time.sleep(0.1)
 
 
-def tell(life: Life, executor: SparkExecutor) -> None:
+def tell(life: Life) -> None:
     life.until(lambda: len(life.fleet.members()) == WORKERS)
     while len(life.fleet.members()) > 1:  # quiet: ranges become one, then an executor is given back
         life.epoch(2, 2, later=600)
-    life.until(lambda: executor.cores == 1)
+    life.until(lambda: life.fleet.machines().cores == 1)
     life.epoch(2, 2)
     for _ in range(4):  # load: ranges, and an executor for them
         if life.report[-1]["tasks"] == 1:
             life.epoch(60, 300)
-    life.until(lambda: len(life.fleet.members()) == WORKERS and executor.cores == WORKERS)
+    life.until(lambda: life.fleet.machines().cores == WORKERS)
     life.epoch(60, 300)
     life.epoch(2, 2, later=600)
 
@@ -81,7 +81,7 @@ def main() -> None:
         try:
             fleet = SparkFleet(executor.context, 1, WORKERS)
             life = Life(folder, executor, fleet)
-            tell(life, executor)
+            tell(life)
             rows = len(life.rig.rows("q"))
             nodes = [list(node) for node in fleet.machines().nodes]
             life.rig.local.close()
