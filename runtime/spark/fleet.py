@@ -37,14 +37,15 @@ class Member(NamedTuple):
 
 
 class SparkFleet:
-    """Owned by the engine's thread. Between `least` and `most` executors."""
+    """Owned by the engine's thread. Between `least` and `most` executors; it begins with as many as there are up to
+    `most`, because what was running before a restart needs them at once, and gives back what is not needed."""
 
     def __init__(self, context: Any, least: int, most: int) -> None:
         self._context, self._spark = context, context._jsc.sc()
         self._least, self._most = least, max(least, most)
         self._going: set[str] = set()
         self._asked = 0
-        self._ask(max(self._least, min(self._most, len(self.members()))))
+        self._ask(self._most)
         self._give_back(len(self.members()) - self._most)
 
     def members(self) -> list[Member]:
