@@ -5,7 +5,7 @@
 The platform runs on embedded Spark as `ajoin serve` runs it, but with one partition at first and without a pace (with
 one, what is more than `epoch_rows` would be postponed, and more tasks do not help there); the periodic optimizer looks
 every three seconds. Tuples of two streams come as files twice a second, and one query computes something of every pair.
-After a phase of a steady load the work is four times as much, falls again, then one key takes nearly all of it, and
+After a phase of a steady load the work doubles, falls again, then one key takes nearly all of it, and
 then it falls again. Plotted over time: the age of the oldest tuple of each epoch when its rows could be read, and how
 many tasks the join has, as ranges and as ways of a split. Written are `scaling.csv` and `scaling.png`.
 
@@ -49,7 +49,7 @@ class Phase(NamedTuple):
     hot: bool = False
 
 
-PHASES = (Phase("steady", 1), Phase("4 x the work", 4), Phase("little", 0.05), Phase("hot key", 4, True),
+PHASES = (Phase("steady", 1), Phase("twice the work", 2), Phase("little", 0.05), Phase("hot key", 2, True),
           Phase("little", 0.05))  # fmt: skip
 
 
