@@ -64,11 +64,12 @@ def tell(life: Life) -> None:
         life.epoch(2, 2, later=600)
     life.until(lambda: life.fleet.machines().cores == 1)
     life.epoch(2, 2)
-    for _ in range(4):  # load: ranges, and an executor for them
+    for _ in range(10):  # load: ranges, and an executor for them
         if life.report[-1]["tasks"] == 1:
-            life.epoch(60, 300)
+            life.epoch(20, 2000)
+    assert life.report[-1]["tasks"] == WORKERS, life.report
     life.until(lambda: life.fleet.machines().cores == WORKERS)
-    life.epoch(60, 300)
+    life.epoch(20, 2000)
     life.epoch(2, 2, later=600)
 
 
