@@ -132,14 +132,27 @@ class Settings(BaseSettings):
     optimize_max_doublings: int = Field(
         6, ge=0, le=20, description="times that optimize_confirmations is doubled at most for queries that flap"
     )
-    scale_latency: float = Field(5.0, gt=0, description="seconds a query may be late before its plan is scaled up")
-    scale_above: float = Field(0.8, gt=0, description="busy share of an epoch above which a partition is slow")
-    scale_below: float = Field(0.3, ge=0, description="busy share below which a partition has little to do")
-    scale_skew: float = Field(1.5, ge=1, description="times as busy as the average that a partition counts as skewed")
+    max_latency: float = Field(
+        5.0,
+        gt=0,
+        description="seconds from a tuple's arrival until its rows can be read, above which the platform scales; a "
+        "query can say its own (latency in its budget)",
+    )
+    scale_above: float = Field(
+        0.8, gt=0, description="busy share of the time above which a partition has too much to do"
+    )
+    scale_below: float = Field(
+        0.3,
+        ge=0,
+        description="busy share below which a partition has little to do; above it, too much while a query is late",
+    )
+    scale_skew: float = Field(1.5, ge=1, description="times as busy as the average that a partition is called skewed")
     scale_patience: int = Field(3, ge=1, description="runs in a row with little to do before scaling down or in")
-    scale_max_ways: int = Field(8, ge=1, le=64, description="most ways that the optimizer splits a partition")
-    scale_min_partitions: int = Field(1, ge=1, le=1024, description="fewest partitions the optimizer scales in to")
-    scale_max_partitions: int = Field(256, ge=1, le=1024, description="most partitions the optimizer scales out to")
+    scale_max_ways: int = Field(8, ge=1, le=64, description="most ways that a partition is split")
+    scale_min_partitions: int = Field(
+        1, ge=1, le=1024, description="fewest partitions that are left when there is little to do"
+    )
+    scale_max_partitions: int = Field(256, ge=1, le=1024, description="most partitions that ranges are cut into")
     retention_epochs: int = Field(10_000, ge=1, description="epochs a query's result log keeps")
     retention_bytes: int = Field(1 << 30, ge=1, description="bytes all result logs together may hold")
     epoch_rows: int = Field(
@@ -204,6 +217,10 @@ class Settings(BaseSettings):
     max_mailbox_bytes: int = Field(32 << 20, ge=1 << 16, description="most bytes of SQL in them")
     max_queries_bytes: int = Field(
         64 << 20, ge=1 << 16, description="most bytes of SQL of all queries that are not deleted"
+    )
+    min_executors: int = Field(1, ge=1, description="fewest executors that the platform gives back down to")
+    max_executors: int = Field(
+        0, ge=0, description="most executors that the platform asks Spark for as load grows; 0: it never asks"
     )
     max_cost: float = Field(
         0.0, ge=0, description="most estimated cost a second of all queries together, as explain tells it; 0: any"

@@ -40,7 +40,9 @@ class AtLimit(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What a query may take at most; None: any amount. `rows`, `bytes` of results and `seconds` of tasks are per epoch,
-    `retained_bytes` of results in the retention, `state_bytes` of buckets (its share)."""
+    `retained_bytes` of results in the retention, `state_bytes` of buckets (its share). `latency`: how many seconds old
+    its rows may be (runtime.engine.latency). That is a goal for the platform, which scales when it is missed; the query
+    does not suffer for it. None: the platform's own."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -48,6 +50,7 @@ class Budget:
     seconds: float | None = None
     state_bytes: int | None = None
     at_limit: AtLimit = AtLimit.PAUSE
+    latency: float | None = None
 
 
 NO_BUDGET = Budget()
@@ -189,7 +192,8 @@ Control = (
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
     """`backlog`: what waited, beyond what the last epoch took, counted in `backlog_unit`; `throttled`: it is not 0.
-    `lag_ms`: how far the watermark trails the clock, where event time is wall-clock time."""
+    `lag_ms`: how far the watermark trails the clock, where event time is wall-clock time. `latency_ms`: the age of the
+    oldest tuple of the last epoch that read some, when that was committed."""
 
     schema: StreamSchema
     source: ConnectorSpec
@@ -203,6 +207,7 @@ class StreamInfo:
     backlog_unit: str = ""
     throttled: bool = False
     lag_ms: int | None = None
+    latency_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +242,8 @@ class QueryInfo:
     streams' watermarks; None: it has none yet. `epochs_behind`: epochs since the first of which work of this query was
     put off, because it made more rows than an epoch has room for; 0: it keeps up. `budget`: what it may take, and
     `usage`: what it has taken. `incomplete`: where rows were left out because it chose a sample; None: nowhere.
-    `overflows`: sums of integers that did not fit BIGINT and were delivered as NULL."""
+    `overflows`: sums of integers that did not fit BIGINT and were delivered as NULL. `latency_ms`: how old its latest
+    rows were when they could be read: at most so much, since their last tuple arrived; None: nothing was read yet."""
 
     id: str
     uid: str
@@ -265,6 +271,7 @@ class QueryInfo:
     overflows: int = 0
     pins: tuple[str, ...] = ()
     """What of it somebody has forced, and the optimizer leaves alone: its join order, its group."""
+    latency_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -291,7 +298,7 @@ class ResultBatch:
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """One epoch that was run. `latency_seconds`: from the beginning of reading until the commit."""
+    """One epoch that was run. `latency_seconds`: the age of its oldest tuple when it was committed."""
 
     epoch: int
     version: int
@@ -383,7 +390,7 @@ class ExecutorStatus:
 
 @dataclass(frozen=True, slots=True)
 class PlatformStatus:
-    """`latency_seconds`: from the beginning of reading until the commit, for the last epoch. `backlog` per stream and
+    """`latency_seconds`: the age of the oldest tuple of the last epoch when it was committed. `backlog` per stream and
     `throttled` streams as in StreamInfo; `lag_ms`: the greatest of any stream. `recovery_*`: the last opening. Only
     with a store: `store_bytes` there, `cache_bytes` of it on the driver's machine. `executors` of Spark; of a local
     master only with a store.

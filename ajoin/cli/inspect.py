@@ -72,7 +72,7 @@ def _show(now: PlatformStatus) -> None:
     facts = {
         "state": f"{now.state}: {now.message}" if now.message else now.state,
         "epoch": f"{now.epoch:,} (the last took {now.epoch_seconds:.2f} s)",
-        "latency": f"{now.latency_seconds:.2f} s from reading to commit{behind}",
+        "latency": f"{now.latency_seconds:.2f} s from a tuple's arrival until its rows can be read{behind}",
         "plan version": f"{now.plan_version}",
         "streams": f"{now.streams:,}",
         "queries": f"{now.queries:,}",

@@ -48,7 +48,8 @@ def create(
         list[str] | None,
         typer.Option(
             "--limit",
-            help="Its budget: rows, bytes (of results), seconds (of tasks) an epoch, retained_bytes, state_bytes.",
+            help="Its budget: rows, bytes (of results), seconds (of tasks) an epoch, retained_bytes, state_bytes; "
+            "and latency, the seconds of age of its rows above which the platform scales.",
             metavar="NAME=NUMBER,...",
         ),
     ] = None,
@@ -210,6 +211,12 @@ def lag_text(q: QueryInfo) -> str:
     return f"{lag} ({epochs})" if q.epochs_behind else lag
 
 
+def latency_text(q: QueryInfo) -> str:
+    """How old its rows are when they can be read, and how old they may be."""
+    age = "-" if q.latency_ms is None else f"{q.latency_ms / 1000:,.2f} s"
+    return age if q.budget.latency is None else f"{age} (wanted: at most {q.budget.latency:g} s)"
+
+
 def complete_text(q: QueryInfo) -> str:
     """Of a query that has ended."""
     return f"complete up to {event_time(q.active_until, 'nothing: it never had a watermark')}"
@@ -243,6 +250,7 @@ def _show(info: QueryInfo) -> None:
         "active until": event_time(info.active_until),
         "watermark": event_time(info.watermark),
         "lag": lag_text(info),
+        "latency": latency_text(info),
         "rows": f"{info.rows:,}",
         **({"overflows": f"{info.overflows:,} sums did not fit BIGINT and are NULL"} if info.overflows else {}),
         "results": f"{size(info.usage.bytes)}, of which {size(info.usage.retained_bytes)} are kept",

@@ -235,6 +235,7 @@ def _show(info: StreamInfo) -> None:
         "late, dropped": f"{info.late_dropped:,}",
         "dead letters": f"{info.dead_letter:,}",
         "backlog": backlog(info),
+        "latency": "-" if info.latency_ms is None else f"{info.latency_ms / 1000:.2f} s",
         "event time lag": "-" if info.lag_ms is None else f"{info.lag_ms / 1000:.1f} s",
         "queries": ", ".join(info.queries) or "-",
     }

@@ -25,12 +25,15 @@ LIMITS = {
 }
 """The names of what can be limited, and what their numbers count."""
 
+GOALS = {"latency": "seconds of age of its rows"}
+"""What a query may wish for and nobody limits."""
+
 MOST = 1 << 62
 
 
 def granted(wish: Budget, cap: Budget, tenant: str = "") -> Budget:
     """What a query that asks for `wish` gets, if all it may have is `cap`."""
-    for name, what in LIMITS.items():
+    for name, what in (LIMITS | GOALS).items():
         asked, most = getattr(wish, name), getattr(cap, name)
         if asked is not None and not 0 < asked < MOST:
             raise _invalid(
@@ -43,7 +46,7 @@ def granted(wish: Budget, cap: Budget, tenant: str = "") -> Budget:
                 reason="BUDGET_TOO_LARGE",
                 hint=f"ask for less, or ask an operator for a higher max_query_{name}{whose}",
             )
-    chosen = {name: getattr(cap if getattr(wish, name) is None else wish, name) for name in LIMITS}
+    chosen = {name: getattr(cap if getattr(wish, name) is None else wish, name) for name in LIMITS | GOALS}
     return Budget(**chosen, at_limit=wish.at_limit)
 
 
@@ -55,14 +58,14 @@ def parsed(values: Mapping[str, Any], at_limit: Any = None) -> Budget:
             raise _invalid(f"{at_limit!r} is not what a query can do at its limit", f"say {', '.join(AtLimit)}")
         budget = replace(budget, at_limit=AtLimit(at_limit))
     for name, value in values.items():
-        if name not in LIMITS:
-            raise _invalid(f"{name!r} cannot be limited", f"what can be is: {', '.join(LIMITS)}")
+        if name not in LIMITS | GOALS:
+            raise _invalid(f"{name!r} cannot be limited", f"what can be is: {', '.join(LIMITS | GOALS)}")
         budget = replace(budget, **{name: _number(name, value)})
     return budget
 
 
 def _number(name: str, value: Any) -> Any:
-    kind = float if name == "seconds" else int
+    kind = float if name in ("seconds", "latency") else int
     if isinstance(value, str | int | kind) and not isinstance(value, bool):
         try:
             return kind(value)
@@ -73,7 +76,7 @@ def _number(name: str, value: Any) -> Any:
 
 def repeats(wish: Budget, budget: Budget) -> bool:
     """Could a query with this budget have been created with this wish?"""
-    same = all(getattr(wish, name) in (None, getattr(budget, name)) for name in LIMITS)
+    same = all(getattr(wish, name) in (None, getattr(budget, name)) for name in LIMITS | GOALS)
     return same and wish.at_limit == budget.at_limit
 
 

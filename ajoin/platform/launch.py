@@ -33,6 +33,7 @@ from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.engine.exchange import store_required
 from runtime.execution.executor import Executor, LocalExecutor
+from runtime.execution.fleet import Fleet
 from runtime.kernels.warm import warm_up
 from runtime.log.lock import StateLock
 from runtime.machine.calibrate import calibrated
@@ -140,9 +141,29 @@ def open_engine(
         cache_bytes=settings.cache_bytes,
         pulse=Pulse(settings.heartbeat_interval, advertised(settings)),
         steering=settings.steering,
+        fleet=fleet(settings, executor),
         weights=None if isinstance(executor, LocalExecutor) else _weights(executor),
     )
     return Engine.open(state_dir or settings.state_dir, executor, config, wall_clock)
+
+
+def fleet(settings: Settings, executor: Executor) -> Fleet | None:
+    """The executors of a cluster, if the platform is to choose how many; None: they are as they are."""
+    if not settings.max_executors or settings.executor == "local":
+        return None
+    from runtime.spark.executor import SparkExecutor
+    from runtime.spark.fleet import SparkFleet
+
+    if not isinstance(executor, SparkExecutor) or executor.here:
+        return None
+    if executor.context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise InvalidRequest(
+            "both the platform (max_executors) and Spark (spark.dynamicAllocation.enabled) are to choose the number of "
+            "executors",
+            reason="CONFIG_INVALID",
+            hint="leave out one of the two",
+        )
+    return SparkFleet(executor.context, settings.min_executors, settings.max_executors)
 
 
 def _weights(executor: Executor) -> Weights:

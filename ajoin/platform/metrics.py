@@ -52,7 +52,7 @@ def status_metrics(s: PlatformStatus) -> list[Metric]:
         ),
         GaugeMetricFamily("ajoin_epoch_seconds", "Seconds the last epoch took.", value=s.epoch_seconds),
         GaugeMetricFamily(
-            "ajoin_latency_seconds", "Seconds from reading to commit, for the last epoch.", value=s.latency_seconds
+            "ajoin_latency_seconds", "Age of the last epoch's oldest tuple at its commit.", value=s.latency_seconds
         ),
         GaugeMetricFamily("ajoin_plan_version", "Version of the shared plan.", value=s.plan_version),
         GaugeMetricFamily("ajoin_streams", "Streams.", value=s.streams),
@@ -95,8 +95,13 @@ def stream_metrics(streams: Iterable[StreamInfo]) -> list[Metric]:
     backlog = GaugeMetricFamily("ajoin_backlog", "What did not fit into the last epoch.", labels=label)
     throttled = GaugeMetricFamily("ajoin_throttled", "1 if the last epoch hit its bound.", labels=label)
     lag = GaugeMetricFamily("ajoin_watermark_lag_seconds", "How far the watermark trails the clock.", labels=label)
+    latency = GaugeMetricFamily(
+        "ajoin_stream_latency_seconds", "Age of the oldest tuple of the last epoch that read some.", labels=label
+    )
     for s in streams:
         name = [s.schema.name]
+        if s.latency_ms is not None:
+            latency.add_metric(name, s.latency_ms / 1000)
         tuples.add_metric(name, s.tuples)
         late.add_metric(name, s.late_dropped)
         dead.add_metric(name, s.dead_letter)
@@ -104,7 +109,7 @@ def stream_metrics(streams: Iterable[StreamInfo]) -> list[Metric]:
         throttled.add_metric(name, float(s.throttled))
         if s.lag_ms is not None:
             lag.add_metric(name, s.lag_ms / 1000)
-    return [tuples, late, dead, backlog, throttled, lag]
+    return [tuples, late, dead, backlog, throttled, lag, latency]
 
 
 def query_metrics(behind: Iterable[QueryInfo], with_gaps: Iterable[QueryInfo]) -> list[Metric]:

@@ -173,7 +173,7 @@ class GetStatusResponse(_message.Message):
     version: _builtins.str
     """Version of the platform, e.g. "0.1.0"."""
     latency_seconds: _builtins.float
-    """Seconds from the beginning of reading the last epoch's tuples until its rows were committed."""
+    """The age of the last epoch's oldest tuple when its rows could be read, in seconds since it arrived."""
     lag_ms: _builtins.int
     """The most milliseconds a stream's watermark trails the clock. Absent: no event time is wall-clock time."""
     recovery_seconds: _builtins.float
@@ -409,7 +409,7 @@ class EpochStatistics(_message.Message):
     rows: _builtins.int
     """Rows it delivered."""
     latency_seconds: _builtins.float
-    """Seconds from the beginning of reading its tuples until it was committed."""
+    """The age of its oldest tuple when it was committed, in seconds since that arrived."""
     @_builtins.property
     def stage_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Seconds it took, by stage."""

@@ -91,6 +91,7 @@ class Budget(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     STATE_BYTES_FIELD_NUMBER: _builtins.int
     AT_LIMIT_FIELD_NUMBER: _builtins.int
+    LATENCY_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
     """(Optional) Rows an epoch. More than 0."""
     bytes: _builtins.int
@@ -103,6 +104,10 @@ class Budget(_message.Message):
     """(Optional) Bytes of state, its share of them. More than 0. A query that has more is suspended, whatever at_limit says."""
     at_limit: Global___AtLimit.ValueType
     """(Optional) What happens when one of these is used up. Unspecified: pause."""
+    latency: _builtins.float
+    """(Optional) How old its rows may be, in seconds since their last tuple arrived. More than 0. A goal: where it is
+    missed, the platform scales as far as it can. Absent: the platform's own, max_latency.
+    """
     def __init__(
         self,
         *,
@@ -112,13 +117,16 @@ class Budget(_message.Message):
         seconds: _builtins.float | None = ...,
         state_bytes: _builtins.int | None = ...,
         at_limit: Global___AtLimit.ValueType = ...,
+        latency: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "bytes", b"bytes", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_latency", b"_latency", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "bytes", b"bytes", "latency", b"latency", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "at_limit", b"at_limit", "bytes", b"bytes", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "_latency", b"_latency", "_retained_bytes", b"_retained_bytes", "_rows", b"_rows", "_seconds", b"_seconds", "_state_bytes", b"_state_bytes", "at_limit", b"at_limit", "bytes", b"bytes", "latency", b"latency", "retained_bytes", b"retained_bytes", "rows", b"rows", "seconds", b"seconds", "state_bytes", b"state_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
     _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__latency: _TypeAlias = _typing.Literal["latency"]  # noqa: Y015
+    _WhichOneofArgType__latency: _TypeAlias = _typing.Literal["_latency", b"_latency"]  # noqa: Y015
     _WhichOneofReturnType__retained_bytes: _TypeAlias = _typing.Literal["retained_bytes"]  # noqa: Y015
     _WhichOneofArgType__retained_bytes: _TypeAlias = _typing.Literal["_retained_bytes", b"_retained_bytes"]  # noqa: Y015
     _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
@@ -129,6 +137,8 @@ class Budget(_message.Message):
     _WhichOneofArgType__state_bytes: _TypeAlias = _typing.Literal["_state_bytes", b"_state_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency) -> _WhichOneofReturnType__latency | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retained_bytes) -> _WhichOneofReturnType__retained_bytes | None: ...
     @_typing.overload
@@ -271,6 +281,7 @@ class Query(_message.Message):
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
     PINS_FIELD_NUMBER: _builtins.int
+    LATENCY_MS_FIELD_NUMBER: _builtins.int
     query_id: _builtins.str
     """The id it was created under. Free again after deletion."""
     uid: _builtins.str
@@ -313,6 +324,10 @@ class Query(_message.Message):
     """
     overflows: _builtins.int
     """Sums of integers that did not fit BIGINT; they were delivered as NULL."""
+    latency_ms: _builtins.int
+    """How old its latest rows were at most when they could be read, in milliseconds since their last tuple arrived.
+    Absent: nothing has been read since the platform was started.
+    """
     @_builtins.property
     def outputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the columns it delivers after window_start, window_end and, if it folds, revision."""
@@ -368,10 +383,11 @@ class Query(_message.Message):
         incomplete: Global___Incomplete | None = ...,
         overflows: _builtins.int = ...,
         pins: _abc.Iterable[_builtins.str] | None = ...,
+        latency_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_latency_ms", b"_latency_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "latency_ms", b"latency_ms", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "outputs", b"outputs", "overflows", b"overflows", "pins", b"pins", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms", "_active_until_ms", b"_active_until_ms", "_lag_ms", b"_lag_ms", "_latency_ms", b"_latency_ms", "_watermark_ms", b"_watermark_ms", "active_from_ms", b"active_from_ms", "active_until_ms", b"active_until_ms", "budget", b"budget", "created_at_ms", b"created_at_ms", "deliveries", b"deliveries", "deployment_latency_ms", b"deployment_latency_ms", "epoch", b"epoch", "epochs_behind", b"epochs_behind", "group", b"group", "incomplete", b"incomplete", "lag_ms", b"lag_ms", "latency_ms", b"latency_ms", "outputs", b"outputs", "overflows", b"overflows", "pins", b"pins", "plan_version", b"plan_version", "query_id", b"query_id", "rows", b"rows", "sinks", b"sinks", "sql", b"sql", "state", b"state", "suspended", b"suspended", "uid", b"uid", "usage", b"usage", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_from_ms: _TypeAlias = _typing.Literal["active_from_ms"]  # noqa: Y015
     _WhichOneofArgType__active_from_ms: _TypeAlias = _typing.Literal["_active_from_ms", b"_active_from_ms"]  # noqa: Y015
@@ -379,6 +395,8 @@ class Query(_message.Message):
     _WhichOneofArgType__active_until_ms: _TypeAlias = _typing.Literal["_active_until_ms", b"_active_until_ms"]  # noqa: Y015
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
+    _WhichOneofReturnType__latency_ms: _TypeAlias = _typing.Literal["latency_ms"]  # noqa: Y015
+    _WhichOneofArgType__latency_ms: _TypeAlias = _typing.Literal["_latency_ms", b"_latency_ms"]  # noqa: Y015
     _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
     _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015
     @_typing.overload
@@ -387,6 +405,8 @@ class Query(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_until_ms) -> _WhichOneofReturnType__active_until_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_ms) -> _WhichOneofReturnType__latency_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__watermark_ms) -> _WhichOneofReturnType__watermark_ms | None: ...
 

@@ -223,6 +223,7 @@ class Stream(_message.Message):
     BACKLOG_UNIT_FIELD_NUMBER: _builtins.int
     THROTTLED_FIELD_NUMBER: _builtins.int
     LAG_MS_FIELD_NUMBER: _builtins.int
+    LATENCY_MS_FIELD_NUMBER: _builtins.int
     tuples: _builtins.int
     """Tuples accepted so far."""
     late_dropped: _builtins.int
@@ -243,6 +244,10 @@ class Stream(_message.Message):
     """The last epoch hit the bound of what one epoch may read of this stream."""
     lag_ms: _builtins.int
     """Milliseconds the watermark trails the clock. Absent: no watermark yet, or event time is not wall-clock time."""
+    latency_ms: _builtins.int
+    """The age of the oldest tuple of the last epoch that read some, when that was committed, in milliseconds. Absent:
+    nothing has been read since the platform was started.
+    """
     @_builtins.property
     def spec(self) -> Global___StreamSpec:
         """What was declared."""
@@ -265,19 +270,24 @@ class Stream(_message.Message):
         backlog_unit: _builtins.str = ...,
         throttled: _builtins.bool = ...,
         lag_ms: _builtins.int | None = ...,
+        latency_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "lag_ms", b"lag_ms", "max_event_time_ms", b"max_event_time_ms", "spec", b"spec", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_latency_ms", b"_latency_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "lag_ms", b"lag_ms", "latency_ms", b"latency_ms", "max_event_time_ms", b"max_event_time_ms", "spec", b"spec", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "backlog", b"backlog", "backlog_unit", b"backlog_unit", "dead_letters", b"dead_letters", "lag_ms", b"lag_ms", "late_dropped", b"late_dropped", "max_event_time_ms", b"max_event_time_ms", "query_ids", b"query_ids", "spec", b"spec", "throttled", b"throttled", "tuples", b"tuples", "watermark_ms", b"watermark_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms", "_latency_ms", b"_latency_ms", "_max_event_time_ms", b"_max_event_time_ms", "_watermark_ms", b"_watermark_ms", "backlog", b"backlog", "backlog_unit", b"backlog_unit", "dead_letters", b"dead_letters", "lag_ms", b"lag_ms", "late_dropped", b"late_dropped", "latency_ms", b"latency_ms", "max_event_time_ms", b"max_event_time_ms", "query_ids", b"query_ids", "spec", b"spec", "throttled", b"throttled", "tuples", b"tuples", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lag_ms: _TypeAlias = _typing.Literal["lag_ms"]  # noqa: Y015
     _WhichOneofArgType__lag_ms: _TypeAlias = _typing.Literal["_lag_ms", b"_lag_ms"]  # noqa: Y015
+    _WhichOneofReturnType__latency_ms: _TypeAlias = _typing.Literal["latency_ms"]  # noqa: Y015
+    _WhichOneofArgType__latency_ms: _TypeAlias = _typing.Literal["_latency_ms", b"_latency_ms"]  # noqa: Y015
     _WhichOneofReturnType__max_event_time_ms: _TypeAlias = _typing.Literal["max_event_time_ms"]  # noqa: Y015
     _WhichOneofArgType__max_event_time_ms: _TypeAlias = _typing.Literal["_max_event_time_ms", b"_max_event_time_ms"]  # noqa: Y015
     _WhichOneofReturnType__watermark_ms: _TypeAlias = _typing.Literal["watermark_ms"]  # noqa: Y015
     _WhichOneofArgType__watermark_ms: _TypeAlias = _typing.Literal["_watermark_ms", b"_watermark_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_ms) -> _WhichOneofReturnType__lag_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latency_ms) -> _WhichOneofReturnType__latency_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_event_time_ms) -> _WhichOneofReturnType__max_event_time_ms | None: ...
     @_typing.overload

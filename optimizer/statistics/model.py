@@ -68,7 +68,7 @@ class EpochObservation:
     - `outputs`: per join node (its name) the combinations its result stands for, over `seconds` of `streams`.
     - `folds`: per (node, name of the fold) what was folded there.
     - `period`: seconds since the epoch before.
-    - `stage_seconds`: busy seconds per (stage, partition). `latency_s`: per query (uid), the event-time latency.
+    - `stage_seconds`: busy seconds per (stage, partition).
     """
 
     at: float
@@ -78,7 +78,6 @@ class EpochObservation:
     outputs: Mapping[str, float] = field(default_factory=dict)
     folds: Mapping[tuple[str, str], FoldObservation] = field(default_factory=dict)
     stage_seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    latency_s: Mapping[str, float] = field(default_factory=dict)
     period: float | None = None
 
 
@@ -188,10 +187,6 @@ class StatisticsModel:
         """Groups a fold has in an epoch, wherever it runs."""
         return self._get(("groups", fold), DEFAULT_KEYS)
 
-    def latency(self, uid: str) -> float | None:
-        smoothed = self._values.get(("latency", uid))
-        return None if smoothed is None else smoothed.value
-
     def stage_seconds(self, stage: str) -> Mapping[int, float]:
         return {int(k[2]): v.value for k, v in sorted(self._values.items()) if k[0] == "seconds" and k[1] == stage}
 
@@ -272,5 +267,3 @@ def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]
         yield ("seconds", stage, str(partition)), seconds
     if report.period:
         yield ("period",), report.period
-    for uid, seconds in report.latency_s.items():
-        yield ("latency", uid), seconds

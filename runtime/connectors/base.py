@@ -55,11 +55,14 @@ class DeadLetter:
 class Loaded:
     """Tuples in the stream's column order and Arrow types (see `arrow_schema`), and what could not be decoded.
 
-    Tuples whose event time is NULL stay in: the source operator counts them as dead letters.
+    Tuples whose event time is NULL stay in: the source operator counts them as dead letters. `arrived_ms`: when the
+    first of them could have been read, in wall-clock milliseconds; None: it is not known, and counts as the moment when
+    the epoch was planned.
     """
 
     table: pa.Table
     dead: list[DeadLetter] = field(default_factory=list)
+    arrived_ms: int | None = None
 
 
 class Read(Protocol):
@@ -161,6 +164,15 @@ def seek_number(where: str, earliest: int, latest: int, what: str) -> int:
         case text if text.isdecimal() and len(text) < 20 and earliest <= int(text) <= latest:
             return int(text)
     raise bad_offset(where, f"say earliest, latest, or a number of {what} from {earliest} to {latest}")
+
+
+def file_arrived(path: Path) -> int | None:
+    """When a file came to lie there complete, in milliseconds: it was written or renamed last. None: it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return int(max(found.st_mtime, found.st_ctime) * 1000)
 
 
 def source_damaged(path: Path, what: str) -> InternalError:

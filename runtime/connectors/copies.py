@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from runtime.connectors.base import Mirror
+from runtime.connectors.base import Mirror, file_arrived
 from runtime.connectors.file_read import FileRead
 from runtime.connectors.folders import OnDisk
 from runtime.connectors.formats import try_again
@@ -61,7 +61,8 @@ class Copies:
                     raise
                 return replace(read, trouble=why.strerror or str(why))
             self._there[line] = name
-        return replace(read, content=self._mirror.kept(name))
+        arrived_ms = file_arrived(Path(read.content.path)) if isinstance(read.content, OnDisk) else None
+        return replace(read, content=self._mirror.kept(name), arrived_ms=arrived_ms)
 
     def trim(self, before: int) -> None:
         """No line below will be read again."""

@@ -158,17 +158,23 @@ class GeneratorSource(Source):
         start_ms = self._config.start_ms if self._config.start_ms is not None else int(end["t0"] or 0)
         pieces = min(self._config.partitions, last - first)
         edges = [first + (last - first) * i // pieces for i in range(pieces + 1)] if pieces > 0 else []
-        return [GeneratorRead(self._config, start_ms, a, b) for a, b in pairwise(edges)]
+        return [GeneratorRead(self._config, start_ms, a, b, self._due_ms(end, a)) for a, b in pairwise(edges)]
+
+    def _due_ms(self, end: Offset, n: int) -> int | None:
+        """When tuple n was due; None: whenever it is read."""
+        rate = self._config.rate
+        return None if rate is None else int(end["t0"] or 0) + int(n * 1000 / rate)
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorRead:
-    """Tuples [first, last)."""
+    """Tuples [first, last), of which the first was due at `due_ms`."""
 
     config: GeneratorConfig
     start_ms: int
     first: int
     last: int
+    due_ms: int | None = None
 
     @property
     def place(self) -> str:
@@ -185,7 +191,7 @@ class GeneratorRead:
             else:
                 key = derive_key(self.config.seed, schema.name, "column", column.name)
                 arrays.append(spec.draw(key, self.first, self.last, column.type))
-        return Loaded(pa.Table.from_arrays(arrays, schema=arrow_schema(schema)))
+        return Loaded(pa.Table.from_arrays(arrays, schema=arrow_schema(schema)), arrived_ms=self.due_ms)
 
     def event_times(self, stream: str) -> I64:
         c, a, b = self.config, self.first, self.last

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from optimizer.errors import InternalError, InvalidRequest, NotFound
 from optimizer.model.types import StreamSchema
-from runtime.connectors.base import Kept, Loaded, Mirror, Offset, Read, Source, seek_number
+from runtime.connectors.base import Kept, Loaded, Mirror, Offset, Read, Source, file_arrived, seek_number
 from runtime.connectors.conform import check_bounds, conform_table
 from runtime.connectors.formats import format_of, load_file, unreadable
 from runtime.connectors.options import Option
@@ -127,8 +127,11 @@ class PushSource(Source):
             raise InternalError(f"push segment {missing[0]} of {self._directory} is gone, but an epoch still needs it")
         mirror = self._mirror
         if mirror is not None and mirror.for_tasks:
-            names = [self._segments[n].name for n in range(int(start), int(end))]
-            return [PushRead(name, n, mirror.kept(name)) for n, name in enumerate(names, int(start))]
+            paths = [self._segments[n] for n in range(int(start), int(end))]
+            return [
+                PushRead(path.name, n, mirror.kept(path.name), file_arrived(path))
+                for n, path in enumerate(paths, int(start))
+            ]
         return [PushRead(str(self._segments[n]), n) for n in range(int(start), int(end))]
 
     def seek(self, where: str, stands: Offset, now_ms: int) -> Offset:
@@ -172,17 +175,24 @@ def _read_mark(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PushRead:
-    """One segment: a file by its path, or where tasks do not see that, in the place where it is `kept`, by its name."""
+    """One segment: a file by its path, or where tasks do not see that, in the place where it is `kept`, by its name;
+    then `arrived_ms` says when it came."""
 
     path: str
     number: int
     kept: Kept | None = None
+    arrived_ms: int | None = None
 
     @property
     def place(self) -> str:
         return f"pushed batch {self.number}"
 
     def load(self, schema: StreamSchema) -> Loaded:
+        loaded = self._load(schema)
+        loaded.arrived_ms = file_arrived(Path(self.path)) if self.kept is None else self.arrived_ms
+        return loaded
+
+    def _load(self, schema: StreamSchema) -> Loaded:
         path, place = Path(self.path), self.place
         data = None if self.kept is None else self.kept.get()
         if path.suffix == ".arrow":

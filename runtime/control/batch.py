@@ -20,9 +20,11 @@ from optimizer.model.windows.base import NEVER
 from optimizer.optimize import Proposal
 from optimizer.policy.memory import Memory
 from optimizer.policy.moves import Moves
+from optimizer.policy.scaling import Decision
 from optimizer.search import forced
 from runtime.api import (
     Adopt,
+    Budget,
     Control,
     CreateQuery,
     DeleteQuery,
@@ -57,6 +59,7 @@ class BatchDecision:
     - `memory`: what the planner remembers from now on, if the event could be logged.
     - `proposal`: what the optimizer found, if the batch asked it; of several the last.
     - `moves`: what the optimizer has found by itself, to be made when the state it needs is prepared.
+    - `rescaling`: what scaling said, likewise.
     """
 
     event: BatchApplied | None
@@ -64,6 +67,7 @@ class BatchDecision:
     memory: Memory
     proposal: Proposal | None
     moves: Moves | None
+    rescaling: Decision | None = None
 
 
 class Batch:
@@ -83,10 +87,13 @@ class Batch:
         self.behind = state.epochs_behind
         self.proposal: Proposal | None = None
         self.moves: Moves | None = None
+        self.rescaling: Decision | None = None
+        self.now_ms = 0
 
     def decide(self, controls: Sequence[Control | AJoinError], now_ms: int) -> BatchDecision:
+        self.now_ms = now_ms
         outcomes = tuple(self._outcome(control) for control in controls)
-        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal, self.moves)
+        return BatchDecision(self._event(now_ms), outcomes, self.memory, self.proposal, self.moves, self.rescaling)
 
     def _outcome(self, control: Control | AJoinError) -> Outcome:
         if isinstance(control, AJoinError):
@@ -263,8 +270,15 @@ class Batch:
     def _rescale(self) -> None:
         if self.pins.scale:
             return
-        rescaling = self.coordinator.planner.rescale(self.plan, self.coordinator.cores, self.memory)
-        self.plan, self.memory = rescaling.plan, rescaling.memory
+        budgets = {uid: self._budget(uid).latency for uid in self.running}
+        allowed = {uid: age for uid, age in budgets.items() if age is not None}
+        machines, now = self.coordinator.machines, self.now_ms / 1000
+        planner = self.coordinator.planner
+        rescaling = planner.rescale(self.plan, self.running, machines, allowed, self.memory, now, self.behind)
+        self.plan, self.memory, self.rescaling = rescaling.plan, rescaling.memory, rescaling.decision
+
+    def _budget(self, uid: str) -> Budget:
+        return (self.added.get(uid) or self.state.queries[uid]).budget
 
     def _unpin(self, ids: Sequence[str], scale: bool) -> None:
         """The next optimization looks at the queries that are released, whatever their statistics say."""

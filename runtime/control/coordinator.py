@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from optimizer.errors import AJoinError, AlreadyExists, NotFound
 from optimizer.model.plan import Plan, RunningQuery
 from optimizer.model.types import StreamSchema
+from optimizer.policy.scaling import Machines
 from runtime.api import Control
 from runtime.connectors.base import ConnectorSpec
 from runtime.connectors.position import Position
@@ -51,12 +52,12 @@ class Coordinator:
         state: State | None = None,
         *,
         planner: Planner | None = None,
-        cores: int = 1,
+        machines: Machines | None = None,
         max_cost: float | None = None,
     ) -> None:
         self.state = state or State()
         self.planner = planner or Planner()
-        self.cores = cores
+        self.machines = machines or Machines()
         self.max_cost = max_cost
 
     # -- decisions ------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Handled(NamedTuple):
 def handle(state: State, event: Event) -> Handled:
     match event:
         case StreamCreated():
-            stream = StreamState(event.schema, event.source, event.position, event.at_ms)
+            stream = StreamState(event.schema, event.source, event.position, event.at_ms, since_ms=event.at_ms)
             return Handled(replace(state, streams={**state.streams, event.schema.name: stream}))
         case StreamDeleted():
             return Handled(_delete_stream(state, event.name))
@@ -119,7 +119,10 @@ def _restart_stream(s: State, event: StreamRestarted) -> State:
     next epoch."""
     st = s.streams[event.stream]
     anew = replace(
-        StreamState(st.schema, st.source, event.position, event.at_ms), tuples=st.tuples, late=st.late, dead=st.dead
+        StreamState(st.schema, st.source, event.position, event.at_ms, since_ms=event.at_ms),
+        tuples=st.tuples,
+        late=st.late,
+        dead=st.dead,
     )
     return replace(s, streams={**s.streams, event.stream: anew}, planned=_planned_without(s, event.stream))
 

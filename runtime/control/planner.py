@@ -21,11 +21,12 @@ from optimizer.model.pins import NO_PINS, Pins
 from optimizer.model.plan import Leaf, Plan, RunningQuery
 from optimizer.optimize import NOBODY, Behind, CostBasedOptimizer, Mode, OptimizerConfig, Proposal, Rescaling, Step
 from optimizer.policy.memory import Memory
-from optimizer.policy.scaling import Load
+from optimizer.policy.scaling import Load, Machines
 from optimizer.search.estimate import Estimate
 from optimizer.search.forced import force_groups
 from optimizer.statistics.model import EpochObservation, FoldObservation, StatisticsModel, StreamObservation
 from optimizer.statistics.samples import QuerySetSample
+from runtime.control.busy import OTHERS, Busy
 from runtime.execution.sharing import SHARING, Sharing
 from runtime.operators.join import JoinReport
 from runtime.operators.source import SourceReport
@@ -39,8 +40,8 @@ class Planner:
         self.optimizer = CostBasedOptimizer(config)
         self.statistics = StatisticsModel()
         self.memory = Memory()
-        self._busy: dict[int, float] = {}
-        self._epoch_seconds = 0.0
+        self._busy = Busy()
+        self._ages: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {})
         self._at: float | None = None
         self._observed: Mapping[str, float] = {}
 
@@ -106,11 +107,32 @@ class Planner:
         """Queries that others are kept away from, because they are heavy."""
         return self.optimizer.apart(plan, self.memory, behind) if self.sharing.optimized else frozenset()
 
-    def rescale(self, plan: Plan, cores: int, memory: Memory) -> Rescaling:
-        """The partition function that the last epochs' load asks for."""
-        seconds = max(self._epoch_seconds, 1e-9)
-        latency = {p.uid: self.statistics.latency(p.uid) or 0.0 for p in plan.placements}
-        load = Load({p: busy / seconds for p, busy in self._busy.items()}, cores, latency)
+    def rescale(
+        self,
+        plan: Plan,
+        queries: Mapping[str, RunningQuery],
+        machines: Machines,
+        allowed_s: Mapping[str, float],
+        memory: Memory,
+        at: float,
+        behind: Behind = NOBODY,
+    ) -> Rescaling:
+        """The partition function that the last epochs' load asks for at second `at` (of the clock that `observe` was
+        told). `allowed_s`: how old rows of queries (uids) may be that say so themselves. Queries that are `behind` wait
+        for their turn and not for a core."""
+        shares = self._busy.shares(plan.partitioning, at)
+        others = shares.pop(OTHERS, None)
+        before, last = self._ages
+        late = {uid: min(age, before.get(uid, age)) for uid, age in last.items()}  # one late epoch is no reason
+        waiting = {queries[p.uid].id: late[p.uid] for p in plan.placements if p.uid in late and p.uid not in behind}
+        load = Load(
+            {} if others is None else {p: shares.get(p, 0.0) for p in range(plan.partitioning.count)},
+            machines,
+            waiting,
+            {queries[uid].id: allowed for uid, allowed in allowed_s.items()},
+            self._busy.hottest(),
+            others or 0.0,
+        )
         return self.optimizer.rescale(plan, load, memory)
 
     def estimate(self, plan: Plan, queries: Mapping[str, RunningQuery]) -> Estimate:
@@ -126,15 +148,19 @@ class Planner:
         joins: Sequence[JoinReport],
         at: float,
         seconds: float,
+        latency_s: Mapping[str, float],
+        wall: float,
     ) -> None:
-        """One epoch that ran with `plan` and took `seconds`; `at` never goes back."""
+        """One epoch that ran with `plan` and took `seconds`; `at` never goes back, `wall` is the time by which requests
+        come. `latency_s`: how old the rows of queries (uids) were."""
         busy: dict[int, float] = {}
         for j in joins:
             busy[j.partition] = busy.get(j.partition, 0.0) + j.join_seconds + j.sink_seconds
-        self._busy, self._epoch_seconds = busy, seconds
+        self._ages = (self._ages[1], latency_s)
+        self._busy.observe(plan.partitioning, joins, sum(r.seconds for r in sources), wall, seconds)
         period = seconds if self._at is None else max(at - self._at, seconds, 1e-6)
         self._at = at
-        report = _report(plan, sources, joins, busy, at, period, seconds)
+        report = _report(plan, sources, joins, busy, at, period)
         self._observed = {name: combinations / period for name, combinations in report.outputs.items()}
         self.optimizer.observe(self.statistics, report, plan, queries)
 
@@ -150,9 +176,8 @@ def _report(
     busy: Mapping[int, float],
     at: float,
     period: float,
-    seconds: float,
 ) -> EpochObservation:
-    """`period`: the time over which the epoch's tuples arrived; `seconds`: how long they took."""
+    """`period`: the time over which the epoch's tuples arrived."""
     tuples: dict[str, int] = {}
     distinct: dict[tuple[Leaf, tuple[str, ...]], float] = {}
     for r in sources:
@@ -171,7 +196,6 @@ def _report(
         outputs,
         _folds([*sources, *joins]),
         {("join", partition): spent for partition, spent in busy.items()},
-        {p.uid: seconds for p in plan.placements},
         period,
     )
 

@@ -34,7 +34,7 @@ LATEST = 1 << 60
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """`accept_from` follows from the watermark that the last epoch left. `jumped`: tuples refused for their jump since
-    the last epoch that accepted any."""
+    the last epoch that accepted any. `since_ms`: when it was created, or read anew from another place on."""
 
     schema: StreamSchema
     source: ConnectorSpec
@@ -47,6 +47,7 @@ class StreamState:
     watermark: int | None = None
     idle: bool = False
     jumped: int = 0
+    since_ms: int = 0
 
     @property
     def accept_from(self) -> int | None:

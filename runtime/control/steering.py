@@ -33,7 +33,7 @@ class Steering:
     optimize_confirmations: int = 2
     optimize_calm: int = 6
     optimize_max_doublings: int = 6
-    scale_latency: float = 5.0
+    max_latency: float = 5.0
     scale_above: float = 0.8
     scale_below: float = 0.3
     scale_skew: float = 1.5
@@ -55,7 +55,7 @@ class Steering:
             max_doublings=self.optimize_max_doublings,
         )
         scaling = ScalingConfig(
-            latency_s=self.scale_latency,
+            latency_s=self.max_latency,
             high=self.scale_above,
             low=self.scale_below,
             skew=self.scale_skew,

@@ -10,6 +10,7 @@ from runtime.connectors.options import Root
 from runtime.control.budgets import AT_ONCE, Pacing
 from runtime.control.steering import CUSTOMARY, Steering
 from runtime.delivery.schedule import OnThreads, Schedule
+from runtime.execution.fleet import Fleet
 from runtime.execution.sharing import SharingName
 from runtime.store.heartbeat import Pulse
 
@@ -39,6 +40,8 @@ class EngineConfig:
     """Run an epoch that was planned and not committed while opening; else the first `run_epoch` does."""
     suspend: tuple[str, ...] = ()
     """Ids of queries to suspend before anything runs; "all" means all."""
+    fleet: Fleet | None = None
+    """The machines that tasks run on, if their number is the platform's to choose."""
     pacing: Pacing = AT_ONCE
     """How much of an epoch one query may take, and how long it may be behind."""
     steering: Steering = CUSTOMARY

@@ -5,6 +5,7 @@ Each change is decided (pure), recorded (on disk), and only then acted upon.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from runtime.crashpoints import reach
 from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
 from runtime.engine.reads import EngineReads
+
+logger = logging.getLogger("ajoin.engine")
 
 
 class EngineControl:
@@ -87,7 +90,7 @@ class EngineControl:
     def _decide_and_record(self, batch: Sequence[Control | AJoinError]) -> BatchDecision:
         """Nothing that a decision says is true before its record is in the log, what the planner remembers included."""
         coordinator = self._parts.coordinator
-        coordinator.cores = self._parts.exchange.cores
+        coordinator.machines = self._parts.fleet.machines()
         decision = coordinator.decide_batch([self._checked(item) for item in batch], self._parts.clock())
         if decision.event is not None:
             self._parts.journal.record(decision.event)
@@ -95,6 +98,12 @@ class EngineControl:
         self._parts.planner.memory = decision.memory
         if decision.moves is not None:
             self._epochs.preparing.begin(decision.moves)
+        rescaling = decision.rescaling
+        if rescaling is not None:
+            if rescaling.action or rescaling.cores:
+                logger.info("scaling %s: %s", rescaling.action or "machines", rescaling.reason)
+            if rescaling.cores:
+                self._parts.fleet.want(rescaling.cores)
         return decision
 
     def _checked(self, item: Control | AJoinError) -> Control | AJoinError:

@@ -28,6 +28,7 @@ from runtime.crashpoints import reach
 from runtime.engine import quarantine
 from runtime.engine.compiled import CompiledPlans
 from runtime.engine.epoch_run import EpochResult, EpochRun
+from runtime.engine.latency import Latencies
 from runtime.engine.parts import Parts
 from runtime.engine.preparing import Preparing
 from runtime.engine.pressure import Pressure
@@ -56,6 +57,7 @@ class EpochLoop:
         self._raised: dict[str, int] = {}
         self.pressure = Pressure()
         self.preparing = Preparing(parts, self._compiled, self._move)
+        self.latencies = Latencies()
         self.last_seconds = 0.0
 
     @property
@@ -106,9 +108,8 @@ class EpochLoop:
 
     def _choose(self, epoch: int, streams: Mapping[str, StreamState], now: int) -> dict[str, Position]:
         """How far the epoch reads, and what it leaves for later."""
-        at = time.perf_counter()
         ends = self._parts.sources.latest(streams, now)
-        self.pressure.planned(epoch, at, self._parts.sources.backlog(streams, now))
+        self.pressure.planned(epoch, self._parts.sources.backlog(streams, now))
         return ends
 
     def run_planned(self, planned: EpochPlanned, ahead: list[SourceReport] | None = None) -> EpochReport:
@@ -123,8 +124,14 @@ class EpochLoop:
         plan, queries = self._state.plan, self._state.running  # now: culprits may have been suspended
         reach("epoch.committed")
         committed = time.perf_counter()
-        gauges = self.pressure.committed(event.epoch, began, committed)
-        self._parts.planner.observe(plan, queries, result.sources, result.joins, time.monotonic(), committed - began)
+        now = self._parts.clock()
+        gauges = self.pressure.committed(
+            event.epoch, self.latencies.committed(self._state, planned, result.sources, now)
+        )
+        known = {uid: self.latencies.of_query(rq, event.epoch) for uid, rq in queries.items()}
+        ages = {uid: age / 1000 for uid, age in known.items() if age is not None}
+        at, took = time.monotonic(), committed - began
+        self._parts.planner.observe(plan, queries, result.sources, result.joins, at, took, ages, now / 1000)
         self._drop(unneeded)
         self._enforce_budgets()
         self._parts.sources.trim(self._state)

@@ -42,6 +42,7 @@ from runtime.engine.loop import EpochLoop
 from runtime.engine.parts import Parts
 from runtime.engine.sources import Sources
 from runtime.execution.executor import Executor
+from runtime.execution.fleet import AsItIs
 from runtime.execution.sharing import SHARING
 from runtime.log.codec import decode
 from runtime.log.lock import StateLock
@@ -91,7 +92,8 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
         contents = store.recover()
         state = State(platform=instance) if contents.snapshot is None else State.from_json(contents.snapshot)
         planner = Planner(SHARING[config.sharing], config.steering.optimizer(config.weights))
-        coordinator = Coordinator(state, planner=planner, cores=executor.cores, max_cost=config.max_cost)
+        fleet = config.fleet or AsItIs(lambda: executor.cores)
+        coordinator = Coordinator(state, planner=planner, machines=fleet.machines(), max_cost=config.max_cost)
         for record in contents.records:
             coordinator.handle(decode(record))
         planner.configure(config.steering.changed(coordinator.state.settings).optimizer(config.weights))
@@ -117,6 +119,7 @@ def open_parts(directory: Path, executor: Executor, config: EngineConfig, clock:
             store=store,
             heart=heart,
             exchange=exchange,
+            fleet=fleet,
             results=files.results,
             sources=Sources(directory / "sources", store, config.allowed_roots),
             deliveries=deliveries,

@@ -14,6 +14,7 @@ from runtime.engine.config import EngineConfig
 from runtime.engine.exchange import Exchange
 from runtime.engine.journal import Journal
 from runtime.engine.sources import Sources
+from runtime.execution.fleet import Fleet
 from runtime.execution.sharing import SHARING, Sharing
 from runtime.results.log import ResultLog
 from runtime.store.heartbeat import Heart, NoHeart
@@ -34,6 +35,7 @@ class Parts:
     store: StateStore
     heart: Heart | NoHeart
     exchange: Exchange
+    fleet: Fleet
     results: ResultLog
     sources: Sources
     deliveries: Deliveries

@@ -5,9 +5,8 @@ where it is: in the topic, the directory, the generator's arithmetic. Nothing is
 chosen, every source is asked what it leaves behind; a stream is *throttled* while that is more than nothing. The answer
 counts when the epoch is committed, because a range that was read ahead may still be thrown away.
 
-Latency is the time from choosing an epoch's range (reading begins) until it is committed (its rows can be read),
-also when both happen in different epochs of the pipeline. Only the engine's thread writes; values are replaced, so
-any thread may look.
+How long it takes until rows can be read is measured in runtime.engine.latency. Only the engine's thread writes; values
+are replaced, so any thread may look.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ WALL_CLOCK_LIKE_MS = 7 * 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """As of the last committed epoch. `backlog`: per stream, what its source had left to read, in its own unit."""
+    """As of the last committed epoch. `latency_seconds`: the age of its oldest tuple then. `backlog`: per stream,
+    what its source had left to read, in its own unit."""
 
     latency_seconds: float = 0.0
     backlog: Mapping[str, int] = field(default_factory=dict)
@@ -35,17 +35,17 @@ class Gauges:
 class Pressure:
     def __init__(self) -> None:
         self.gauges = Gauges()
-        self._planned: dict[int, tuple[float, Mapping[str, int]]] = {}
+        self._planned: dict[int, Mapping[str, int]] = {}
 
-    def planned(self, epoch: int, at: float, backlog: Mapping[str, int]) -> None:
-        """The epoch's range was chosen at second `at`; choosing it again forgets the first time."""
-        self._planned[epoch] = (at, backlog)
+    def planned(self, epoch: int, backlog: Mapping[str, int]) -> None:
+        """The epoch's range was chosen; choosing it again forgets the first time."""
+        self._planned[epoch] = backlog
 
-    def committed(self, epoch: int, began: float, at: float) -> Gauges:
-        """`began`: when the epoch was started, for one that was planned by an earlier process."""
-        since, backlog = self._planned.pop(epoch, (began, self.gauges.backlog))
+    def committed(self, epoch: int, latency_seconds: float) -> Gauges:
+        """One that was planned by an earlier process says nothing new of the backlog."""
+        backlog = self._planned.pop(epoch, self.gauges.backlog)
         self._planned = {e: p for e, p in self._planned.items() if e > epoch}
-        self.gauges = Gauges(at - since, backlog)
+        self.gauges = Gauges(latency_seconds, backlog)
         return self.gauges
 
 

@@ -87,6 +87,7 @@ class EngineReads:
             source.unit if source else "",
             backlog > 0,
             lag_ms(self._parts.clock(), st.watermark),
+            self._epochs.latencies.of_stream(name),
         )
 
     def queries(self) -> list[QueryInfo]:
@@ -284,6 +285,7 @@ class EngineReads:
             incomplete=r.incomplete,
             overflows=r.overflows,
             pins=state.plan_pins.of(rq.uid) if r.running else (),
+            latency_ms=self._epochs.latencies.of_query(rq, r.epoch) if r.running else None,
         )
 
 

@@ -6,8 +6,8 @@ plan change needs joined state that does not exist yet, the same operator runs w
 sink: it rebuilds what the new plan would have built, and delivers nothing.
 
 A task owns a range of key hashes (a partition), which is a contiguous piece of every index. If the partition is split
-k ways, the left side's positions are dealt out in k pieces and the right side is read by all: the join distributes
-over union.
+k ways, one side of each meeting is dealt out in k pieces and the other side is read by all (dealing.py): the join
+distributes over union.
 
 A chain of joins on one key runs in one task (optimizer.model.stages): what a join has found in these hashes is all that
 the next one can need of it, so the task goes on with the joined bucket it has just made, before anybody else knows it.
@@ -37,8 +37,10 @@ from runtime.execution.shipped import ShippedOnce
 from runtime.kernels.csr import Items
 from runtime.kernels.intersect import intersections
 from runtime.operators.by_query import decided
+from runtime.operators.dealing import Dealt, deal
 from runtime.operators.floors import Floor, apply_floors
 from runtime.operators.fold import Folded, PartialTarget, RowFolder
+from runtime.operators.heaviest import Heaviest
 from runtime.operators.inputs import Directory
 from runtime.operators.joined_output import JoinedOutput
 from runtime.operators.matches import Match, Side
@@ -153,6 +155,8 @@ class JoinReport:
     """Per query (uid) that was stopped, where."""
     work: Mapping[str, int] = field(default_factory=dict)
     """Per query (uid), if it is measured: rows that were counted before they were made (pace.py)."""
+    hottest: int = 0
+    """Combinations of the key that had most of them, for all joins of the stage (heaviest.py)."""
 
 
 def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
@@ -166,6 +170,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
     matches: dict[str, int] = {}
     rests: dict[str, Rest] = {}
     work: dict[str, int] = {}
+    hottest = 0
     joins, directory = shared.joins.value, shared.directory
     made: dict[tuple[str, OutputKey], tuple[InputBucket, ...]] = {}
     specs = [joins[name] for name in shared.stage]
@@ -179,11 +184,12 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         folders = [RowFolder(fold, shared.epoch) for fold in spec.folds]
         sink = Sinks(directory, joins, spec, writer, folders) if shared.emit and spec.sinks else None
         pace = Pace(directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
-        total = 0
+        total, heaviest = 0, Heaviest()
         inputs = shared.inputs[spec.name].with_made(spec, made)
         for meeting, match in _matches(replace(shared, directory=directory), spec, inputs, task, pace.users):
             combinations = match.counts()
             total += int(combinations.sum())
+            heaviest.add(match, combinations)
             for output in outputs:
                 output.add(match)
             if sink is not None:
@@ -197,6 +203,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
             sink_seconds += time.perf_counter() - at
         partials += _written(shared, spec, task, folders, figures)
         matches[spec.name] = total
+        hottest += heaviest.combinations
         rests |= {uid: task.rest(place) for uid, place in pace.rests.items()}
         work |= pace.work
         for output in outputs:
@@ -210,7 +217,7 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
                 made[at_key] = (InputBucket(bucket.ref.id, True, task.way),)
     delivered = writer.finish()
     seconds = time.perf_counter() - began - sink_seconds
-    measured = seconds, sink_seconds, matches, tuple(partials), figures, rests, work
+    measured = seconds, sink_seconds, matches, tuple(partials), figures, rests, work, hottest
     return JoinReport(task.partition, tuple(refs), delivered, *measured)
 
 
@@ -248,16 +255,20 @@ def _matches(
             alive = (l.alive & r.alive & users)[:words]
             if not alive.any():
                 continue
-            for share in _shares(l, task, meeting, dealt=not (l.own or r.own)):
+            dealt = deal(l, r, *((0, 1) if l.own or r.own else (task.way, task.ways)))
+            if dealt is None:
+                continue
+            mine = dealt.right
+            for share in _shares(l, dealt, task, meeting):
                 entries = l.index.entries(share.first, share.end)
-                for le, re, sets in intersections(entries, r.entries, alive, windows.shapes, _most_pairs(words)):
+                for le, re, sets in intersections(entries, mine.entries, alive, windows.shapes, _most_pairs(words)):
                     if not len(le):
                         continue
                     lo, hi = np.minimum(l.index.lo[le], r.index.lo[re]), np.maximum(l.index.hi[le], r.index.hi[re])
                     apply_floors(shared.floors, spec.group, sets, lo)
-                    match = Match(l, r, share.l_from, share.l_to, le, re, sets, lo, hi)
+                    match = Match(l, mine, share.l_from, share.l_to, le, re, sets, lo, hi)
                     if share.partner:
-                        match = match.with_partners(share.partner, int(r.index.offsets[r.entries.end]))
+                        match = match.with_partners(share.partner, int(mine.index.offsets[mine.entries.end]))
                     alive_match = match.only(users) if shared.floors else match
                     if alive_match is not None:
                         yield meeting, alive_match
@@ -327,18 +338,15 @@ class _Share(NamedTuple):
     partner: int = 0
 
 
-def _shares(side: Side, task: JoinTask, meeting: int, *, dealt: bool) -> Iterator[_Share]:
-    """What is this task's of the left side: all of it, its part if several tasks work on the partition, or what is
-    left of that from where it starts."""
-    way, ways = (task.way, task.ways) if dealt else (0, 1)
+def _shares(side: Side, dealt: Dealt, task: JoinTask, meeting: int) -> Iterator[_Share]:
+    """What is this task's of the left side: all that was dealt to it, or what is left of that from where it starts."""
     offsets, entries = side.index.offsets, side.entries
-    begin, stop = int(offsets[entries.first]), int(offsets[entries.end])
+    l_from, l_to = dealt.l_from, dealt.l_to
     start = task.start if meeting == task.start.meeting else BEGINNING
-    if ways == 1 and start.position <= begin and not start.partner:
-        yield _Share(begin, stop, entries.first, entries.end)
+    whole = l_from == int(offsets[entries.first]) and l_to == int(offsets[entries.end])
+    if whole and start.position <= l_from and not start.partner:
+        yield _Share(l_from, l_to, entries.first, entries.end)
         return
-    span = stop - begin
-    l_from, l_to = begin + span * way // ways, begin + span * (way + 1) // ways
     l_from = max(l_from, start.position)
     pieces = [(l_from, l_from + 1, start.partner), (l_from + 1, l_to, 0)] if start.partner else [(l_from, l_to, 0)]
     for a, b, partner in pieces:

@@ -150,6 +150,8 @@ class SourceReport:
     """Queries (uid) that chose a sample and had more."""
     folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
     """What was folded, per (node, fold)."""
+    arrived_ms: int | None = None
+    """When the first of its tuples could have been read; None: not known, or there are none."""
 
 
 def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
@@ -219,6 +221,7 @@ def run_source(shared: SourceShared, task: SourceTask) -> SourceReport:
         made.partials,
         *made.rows,
         made.folded,
+        loaded.arrived_ms if len(rows) else None,
     )
 
 

@@ -94,7 +94,8 @@ def test_a_stream_s_name_cannot_break_the_format(name):
 def test_the_documented_names_are_there():
     page = (ROOT / "docs/operations.md").read_text(encoding="utf-8").split("## Metrics and logs")[1]
     documented = set(re.findall(r"`(ajoin_\w+)`", page))
-    samples = exposed(stream("V", lag_ms=1), status=replace(STATUS, sinks_behind=(LATE,)), behind=(HEAVY,))
+    v = stream("V", lag_ms=1, latency_ms=1)
+    samples = exposed(v, status=replace(STATUS, sinks_behind=(LATE,)), behind=(HEAVY,))
     told = {name for name, _ in samples}
     assert {name for name in documented if not name.startswith("ajoin_control_")} <= told and len(documented) > 15
 

@@ -13,7 +13,7 @@ from optimizer.model.folds import fold_key, folds_lists, rows_a_second
 from optimizer.model.invariants import validate_plan
 from optimizer.model.plan import Plan
 from optimizer.model.windows import CountWindow, FixedWindow, PeriodicWindow, SessionWindow, Unwindowed
-from optimizer.policy.scaling import Load
+from optimizer.policy.scaling import Load, Machines
 from optimizer.search.eager import create_delete
 from optimizer.search.forced import force_groups, scale_to
 from optimizer.statistics.model import EpochObservation, FoldObservation
@@ -184,7 +184,7 @@ def test_any_mixture_is_grouped_priced_moved_and_scaled(seed):
         assert all(price > 0 for price in (*estimate.alone.values(), *estimate.shared.values()))
         if random.random() < 0.5:
             plan = force_groups(plan, queries, {uid: random.randint(0, 3) for uid in random.sample(sorted(queries), 1)})
-        plan = optimizer.rescale(scale_to(plan, random.randint(1, 3)), Load({0: 0.95}, 4, {})).plan
+        plan = optimizer.rescale(scale_to(plan, random.randint(1, 3)), Load({0: 0.95}, Machines(4))).plan
         validate_plan(plan, queries)
 
 

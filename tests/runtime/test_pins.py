@@ -54,7 +54,7 @@ def order(local: LocalEngine, id: str) -> object:
 def test_forced_orders_groups_and_scale_stay_until_they_are_released(local: LocalEngine) -> None:
     local.engine.optimize("full")
     best = order(local, "x")
-    other = (("A", "B"), "C") if best != [["A", "B"], "C"] else ("A", ("B", "C"))
+    other = (("A", "B"), "C") if best != (("A", "B"), "C") else ("A", ("B", "C"))
     local.apply(ForceOrder("x", other))
     forced = order(local, "x")
     assert forced != best

@@ -74,6 +74,7 @@ def stream_to_pb(info: StreamInfo) -> streams_pb2.Stream:
         backlog_unit=info.backlog_unit,
         throttled=info.throttled,
         lag_ms=info.lag_ms,
+        latency_ms=info.latency_ms,
     )
 
 
@@ -92,6 +93,7 @@ def stream_from_pb(message: streams_pb2.Stream) -> StreamInfo:
         message.backlog_unit,
         message.throttled,
         optional(message, "lag_ms"),
+        optional(message, "latency_ms"),
     )
 
 

@@ -50,7 +50,8 @@ def decode_messages(
 
 def join_loaded(parts: Sequence[Loaded], schema: StreamSchema) -> Loaded:
     tables = [p.table for p in parts] or [arrow_schema(schema).empty_table()]
-    return Loaded(pa.concat_tables(tables), [letter for p in parts for letter in p.dead])
+    arrived = min((p.arrived_ms for p in parts if p.arrived_ms is not None), default=None)
+    return Loaded(pa.concat_tables(tables), [letter for p in parts for letter in p.dead], arrived)
 
 
 # -- JSON ----------------------------------------------------------------------------------------------------

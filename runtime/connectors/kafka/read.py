@@ -65,17 +65,19 @@ class KafkaRead:
             place = f"{self.topic} partition {piece.partition}"
             messages = join_messages(taken.parts)
             loaded = decode_messages(self.format, messages, messages.offsets.tolist(), schema, place)
-            parts.append(Loaded(loaded.table, taken.gaps + loaded.dead))
+            parts.append(Loaded(loaded.table, taken.gaps + loaded.dead, taken.arrived_ms))
         return join_loaded(parts, schema)
 
 
 @dataclass(slots=True)
 class Taken:
-    """What has been fetched of a piece; everything before `at` is settled."""
+    """What has been fetched of a piece; everything before `at` is settled. `arrived_ms`: the earliest of the messages'
+    timestamps (of a batch of messages, the one it was closed with)."""
 
     at: int
     parts: list[PackedMessages] = field(default_factory=list)
     gaps: list[DeadLetter] = field(default_factory=list)
+    arrived_ms: int | None = None
 
 
 def fetch(connection: Connection, topic: str, piece: Piece, timeout_ms: int) -> Taken:
@@ -111,6 +113,8 @@ def _drain(client: Any, topic: str, piece: Piece, taken: Taken, patience: _Patie
             continue
         # Cut to the piece: batches are not, and gaps in the offsets (compaction, markers) let a poll run past the end.
         taken.parts += packed(records, taken.at, piece.end)
+        times = (r.timestamp for r in records if r.timestamp is not None and r.timestamp >= 0)
+        taken.arrived_ms = min((t for t in (taken.arrived_ms, *times) if t is not None), default=None)
         reached = min(client.position(place, timeout_ms=0) or taken.at, piece.end)
         if reached > taken.at:
             taken.at = reached
