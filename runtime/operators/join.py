@@ -112,7 +112,7 @@ class JoinReport:
     join_seconds: float
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
-    """Combinations found per join (closed lists count with the number of their items)."""
+    """Combinations found per join: a closed list counts with all that its items stand for."""
     partials: tuple[PartialRef, ...] = ()
     """Of queries that fold and end here."""
     folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
@@ -146,13 +146,13 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         pace = Pace(shared.directory, joins, spec, shared.allowances if sink is not None else UNLIMITED)
         total = 0
         for meeting, match in _matches(shared, spec, task, pace.users):
-            combinations = match.counts()
-            total += int(combinations.sum())
+            rows = pace.rows(match)
+            total += int(rows.sum())
             for output in outputs:
                 output.add(match)
             if sink is not None:
                 at = time.perf_counter()
-                for part in pace.admit(meeting, match, combinations):
+                for part in pace.admit(meeting, match, rows):
                     sink.add(part)
                 sink_seconds += time.perf_counter() - at
         if sink is not None:
