@@ -32,7 +32,7 @@ from experiments.template import ATTRIBUTES, TIME
 SPARE = ATTRIBUTES - 1
 """An attribute that is left for selections where a workload needs one that no join uses."""
 
-SWING = 50
+SWING = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from typing import Any
 
 from experiments.config import Experiment, Panel
 from experiments.data import SPARE, Dataset, DataSpec
-from experiments.similarity import QueryGenerator, pattern_query
+from experiments.similarity import ALL_ALIKE, QueryGenerator, pattern_query
 from experiments.sustainable import search
 from experiments.systems.base import ROOT, Measurement, System
 from experiments.systems.plans import differences
@@ -262,8 +262,7 @@ def wanted_queries(measure: str, point: Mapping[str, Any]) -> int:
 def make_queries(point: Mapping[str, Any], spec: DataSpec, seed: int, count: int) -> list[TemplateQuery]:
     """The same list for the same point and seed. More queries continue the list of fewer ones."""
     rng = Random(seed)
-    spare = point["queries.selectivity"] in ("disjoint", "swinging")
-    attributes = SPARE if spare else ATTRIBUTES  # no join uses the attribute that selections need
+    attributes = SPARE if point["queries.selectivity"] in ALL_ALIKE else ATTRIBUTES
     pattern = pattern_query(spec.names, int(point["queries.ways"]), rng, attributes)
     generator = QueryGenerator(
         pattern,

@@ -60,7 +60,7 @@ def write_all(results: Path, into: Path) -> Path:
     """The reports of all experiments that have results, and an index of them."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    names = [p.stem for p in available() if (results / p.stem / RESULTS).exists()]
+    names = sorted(path.parent.name for path in results.glob(f"*/{RESULTS}") if (path.parent / CONFIG).exists())
     lines = ["# Results", "", "Written by `python -m experiments report`; do not edit.", ""]
     found = [(name, *_read(results / name)) for name in names]
     everything = pd.concat([r for _, _, r in found]) if found else pd.DataFrame()

@@ -20,6 +20,9 @@ from random import Random
 from experiments.data import SPARE, SWING
 from experiments.template import ATTRIBUTES, OPERATORS, Selection, TemplateQuery
 
+ALL_ALIKE = ("disjoint", "swinging")
+"""Kinds of selections for queries that all have the joins of the pattern; none of these uses the attribute SPARE."""
+
 Place = tuple[str, int]
 """(source, 0 for the attribute it is joined by to its left, 1 to its right)"""
 
@@ -71,6 +74,8 @@ class QueryGenerator:
     def next(self) -> TemplateQuery:
         self._number += 1
         sources, links = self._chain()
+        if self.selectivity in ALL_ALIKE:
+            sources, links = self.pattern.sources, self.pattern.links
         return TemplateQuery(
             f"q{self._number}",
             sources,

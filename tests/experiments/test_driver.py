@@ -12,7 +12,7 @@ import pytest
 from experiments.config import PARAMETERS, ConfigError, available, load, parse
 from experiments.data import Dataset, DataSpec, make_chunk
 from experiments.driver import Driver, agreement, make_queries, throughput
-from experiments.report import save, stored, write_report
+from experiments.report import save, stored, write_all, write_report
 from experiments.systems.plans import ASPECTS, SAME, differences
 from experiments.systems.registry import PLATFORMS, FlinkSystem, flink_installed, make_system
 from experiments.template import TemplateQuery
@@ -167,6 +167,18 @@ def test_report_and_plots(folder: Path) -> None:
         assert f"({panel}.png)" in text
         assert (folder / f"{panel}.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "data").exists() or not any((folder / "data").iterdir())
+
+
+def test_one_report_of_everything(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "tiny").symlink_to(folder)
+    index = write_all(tmp_path / "results", tmp_path / "kept").read_text()
+    assert "| [Figure 0](tiny.md) | it rises | " in index and "| [T](tiny.md) | bytes | <= 100 |" in index
+    assert "- throughput\n" in index  # not measured
+    text = (tmp_path / "kept" / "tiny.md").read_text()
+    pictures = {p.name for p in (tmp_path / "kept").glob("*.png")}
+    assert pictures == {"tiny-throughput.png", "tiny-memory.png", "tiny-live.png"}
+    assert all(f"({name})" in text for name in pictures) and SAME in text
 
 
 def test_a_worker_that_does_not_answer_in_time_is_reported_and_replaced(tmp_path: Path) -> None:
