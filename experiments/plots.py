@@ -32,6 +32,7 @@ def plot_panel(panel: Panel, data: pd.DataFrame, path: Path) -> Path | None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import EngFormatter
 
     figure, axes = pyplot.subplots(figsize=(6.4, 3.8), layout="constrained")
     ys = spec["y"] if isinstance(spec["y"], list) else [spec["y"]]
@@ -49,6 +50,9 @@ def plot_panel(panel: Panel, data: pd.DataFrame, path: Path) -> Path | None:
     axes.set_ylabel(spec.get("y_label", ", ".join(ys)))
     axes.set_title(textwrap.fill(panel.title, 84), fontsize=11)
     axes.grid(axis="y", alpha=0.3)
+    if axes.get_yscale() == "linear":
+        axes.yaxis.set_major_formatter(EngFormatter())
+    axes.set_ymargin(0.12)  # room for "same plan"
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
     figure.savefig(path, dpi=75)

@@ -2,7 +2,8 @@
 
 A claim names a check, a panel, and what to look at; the answer is 'seen', 'not seen' or 'not measured', with the
 numbers that decided. A check looks at the shape of a curve and not at its height: the paper had 4 to 8 machines. A
-claim that needs them says why (`cannot`), and its answer is 'cannot be seen on 2 cores'.
+claim that needs them says why (`cannot`), and its answer is 'cannot be seen on 2 cores'. Where it is known why something is not
+seen, the claim says so, too (`why`).
 
 Two systems are only compared where they run different plans: a point at which they do not says nothing about either.
 """
@@ -44,7 +45,8 @@ def judge(claim: Mapping[str, Any], results: pd.DataFrame) -> Verdict:
         holds, evidence = CHECKS[claim["check"]](claim, data)
     except _NotMeasured as why:
         return Verdict(claim["text"], "not measured", f"{why}{left_out}")
-    return Verdict(claim["text"], "seen" if holds else "not seen", evidence + left_out)
+    why = f"; {claim['why']}" if "why" in claim and not holds else ""
+    return Verdict(claim["text"], "seen" if holds else "not seen", evidence + left_out + why)
 
 
 class _NotMeasured(Exception):

@@ -72,3 +72,6 @@ def test_points_with_the_same_plan_are_not_compared() -> None:
     data.loc[data["system"] == "astream", "plan_differs"] = "same plan"
     assert verdict(data, **claim) == "not measured"
     assert verdict(data, cannot="one machine") == "cannot be seen on 2 cores"
+    flat = {"text": "t", "panel": "p", "x": "n", "y": "y", "check": "rises", "why": "because"}
+    assert judge(flat, results(ajoin=[1, 1])).evidence.endswith("; because")
+    assert "because" not in judge(flat, results(ajoin=[1, 2])).evidence
