@@ -2,8 +2,8 @@
 
 A claim names a check, a panel, and what to look at; the answer is 'seen', 'not seen' or 'not measured', with the
 numbers that decided. A check looks at the shape of a curve and not at its height: the paper had 4 to 8 machines. A
-claim that needs them says why (`cannot`), and its answer is 'cannot be seen on 2 cores'. Where it is known why something is not
-seen, the claim says so, too (`why`).
+claim that needs them says why (`cannot`), and its answer is 'cannot be seen on 2 cores'. Where it is known why
+something is not seen, the claim says so, too (`why`).
 
 Two systems are only compared where they run different plans: a point at which they do not says nothing about either.
 """
