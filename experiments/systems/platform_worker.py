@@ -152,6 +152,7 @@ class _Run:
         self.batches = max(1, int(options.get("engine.submit_epochs", 4))) if self.adhoc else 1
         self.groups = int(options.get("engine.groups", 0))
         self.every = 0.0 if SYSTEM != "cost" else float(options.get("engine.optimize_every", 0))
+        self.calm = self.settle if options.get("data.phase_chunks") else CALM  # phases begin at the same epoch for all
         self.read = 0
 
     def answer(self) -> Answer:
@@ -208,7 +209,7 @@ class _Run:
     def _settle(self) -> int:
         """Epochs until the plan stays as it is."""
         engine, calm, epochs = self.engine, 0, 0
-        while epochs < self.settle and calm < CALM and engine.has_input():
+        while epochs < self.settle and calm < self.calm and engine.has_input():
             version = engine.plan.version
             if self.every:
                 optimize(engine)
