@@ -23,8 +23,8 @@ from experiments.systems.plans import SAME
 
 RESULTS, CONFIG, REPORT = "results.parquet", "config.toml", "report.md"
 
-BUSY = 1.5
-"""Load per core before a measurement, above which something else must have been running."""
+BUSY = 2.5
+"""Load per core at the end of a measurement, above which other work must have been running."""
 
 
 def save(directory: Path, experiment: Experiment, records: list[Record], *, quick: bool) -> None:
@@ -109,8 +109,8 @@ def _machine(results: pd.DataFrame) -> list[str]:
     busy = (results["load"] / results["cores"] > BUSY).mean()
     if busy:
         said.append(
-            f"**Busy machine**: {busy:.0%} of the measurements began while other work was running "
-            f"(median load {results['load'].median():.1f}, highest {results['load'].max():.1f}). "
+            f"**Busy machine**: other work was running during {busy:.0%} of the measurements "
+            f"(median load {results['load'].median():.1f}, highest {results['load'].max():.1f}, our own included). "
             "Read ratios, and large ones only."
         )
     return ["  \n".join(said)]

@@ -137,9 +137,10 @@ def test_memory_live_and_changes_are_measured(results: pd.DataFrame) -> None:
 def test_platforms_are_compared_by_the_plans_they_run(results: pd.DataFrame) -> None:
     data = results[(results["panel"] == "throughput") & results["system"].isin(("unshared", "astream"))]
     differs = {(r["system"], r["queries.count"]): r["plan_differs"] for _, r in data.iterrows()}
-    assert differs["unshared", 1] == differs["astream", 1] == SAME  # one query: there is nothing to share
+    for system in ("unshared", "astream"):  # one query: there is nothing to share, but the platform may scale itself
+        assert differs[system, 1] in (SAME, "partitions")
     assert "buckets" in differs["unshared", 3]  # the optimizer may want a group for each of the three, too
-    assert set(differs["astream", 3].split(", ")) <= {SAME, *ASPECTS}
+    assert set(differs["astream", 3].split(", ")) <= {*ASPECTS, SAME}
     mine = {"warm": dict.fromkeys(ASPECTS, "a"), "end": dict.fromkeys(ASPECTS, "a")}
     later = mine | {"end": dict.fromkeys(ASPECTS, "a") | {"orders": "b"}}
     assert differences(mine, mine) == SAME and differences(mine, later) == "orders"
@@ -178,7 +179,7 @@ def test_one_report_of_everything(folder: Path, tmp_path: Path) -> None:
     text = (tmp_path / "kept" / "tiny.md").read_text()
     pictures = {p.name for p in (tmp_path / "kept").glob("*.png")}
     assert pictures == {"tiny-throughput.png", "tiny-memory.png", "tiny-live.png"}
-    assert all(f"({name})" in text for name in pictures) and SAME in text
+    assert all(f"({name})" in text for name in pictures)
 
 
 def test_a_worker_that_does_not_answer_in_time_is_reported_and_replaced(tmp_path: Path) -> None:
