@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # two workers, in the order and the groups of tests/spread.py; at the end, what took longest
 SPREAD := -n 2 --durations=20
 
-.PHONY: setup demo serve test s3-ahead test-long lint stubs stubs-check docs bench cluster-demo test-faults test-poison soak clean
+.PHONY: setup demo serve test s3-ahead test-long lint stubs stubs-check docs bench figures cluster-demo test-faults test-poison soak clean
 
 setup: $(STAMP)
 
@@ -67,8 +67,15 @@ soak: setup
 docs: setup
 	$(BIN)/python -m tests.tools.docs --write
 
+# results are kept, so an interrupted run goes on; docs/results is written from them
 bench: setup
-	$(BIN)/python -m experiments run throughput memory keys latency breakdown nway components cost targets --quick
+	$(BIN)/python -m experiments run all --quick
+	$(BIN)/python -m experiments report
+
+# everything at full length: many hours, on a machine that does nothing else
+figures: setup
+	$(BIN)/python -m experiments run all
+	$(BIN)/python -m experiments report
 
 clean:
 	rm -rf $(VENV) .ajoin .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,10 +1,9 @@
-"""`python -m experiments run CONFIG`, `list`, `report DIR`."""
+"""`python -m experiments run CONFIG`, `list`, `report`. What is measured is kept, so an interrupted run goes on."""
 
 from __future__ import annotations
 
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiments.config import ConfigError, available, load
 from experiments.driver import Driver, Record
-from experiments.report import save, write_report
+from experiments.report import save, stored, write_all, write_report
 from experiments.systems.registry import SYSTEMS
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The experiments of the AJoin paper.")
 console = Console()
 
 RESULTS = Path(__file__).parent / "results"
+KEPT = Path(__file__).parents[1] / "docs" / "results"
 
 
 @app.command(name="list")
@@ -35,19 +35,22 @@ def list_experiments() -> None:
 
 @app.command()
 def run(
-    configs: Annotated[list[str], typer.Argument(help="names of experiments, or paths of TOML files")],
+    configs: Annotated[list[str], typer.Argument(help="names of experiments, or paths of TOML files; or all")],
     quick: Annotated[bool, typer.Option("--quick", help="the small variant, minutes instead of hours")] = False,
     out: Annotated[Path | None, typer.Option(help="results folder (default experiments/results/<name>)")] = None,
     systems: Annotated[str, typer.Option(help="only these, e.g. ajoin,flink")] = "",
     executor: Annotated[str, typer.Option(help="where the platform runs: spark or local")] = "spark",
+    again: Annotated[bool, typer.Option("--again", help="measure what has been measured, too")] = False,
 ) -> None:
-    """Run experiments one after the other and write their reports."""
+    """Run experiments one after the other and write their reports. Points that have results are not measured again."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and their scratch directories go too
     chosen = tuple(s.strip() for s in systems.split(",") if s.strip()) or None
     if unknown := set(chosen or ()) - set(SYSTEMS):
         raise typer.BadParameter(f"there is no system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
     if executor not in ("spark", "local"):
         raise typer.BadParameter("the executor is spark or local")
+    if configs == ["all"]:
+        configs = [path.stem for path in available()]
     for config in configs:
         try:
             experiment = load(config, quick=quick)
@@ -65,7 +68,8 @@ def run(
             def say(text: str, progress: Progress = progress, task: object = task) -> None:
                 progress.update(task, description=text)  # type: ignore[arg-type]
 
-            driver = Driver(experiment, directory, executor, chosen, say)
+            before = [] if again else stored(directory, quick=quick)
+            driver = Driver(experiment, directory, executor, chosen, say, before)
             progress.update(task, total=driver.runs())
             for records in driver.run():
                 progress.update(task, completed=len(records))
@@ -78,11 +82,12 @@ def run(
 
 
 @app.command()
-def report(directory: Path) -> None:
+def report(
+    directory: Annotated[Path | None, typer.Argument(help="of one experiment; default: all, into docs/results")] = None,
+) -> None:
     """Write the report of stored results again."""
-    began = time.perf_counter()
-    path = write_report(directory)
-    console.print(f"{path} ({time.perf_counter() - began:.1f} s)", highlight=False)
+    path = write_report(directory) if directory else write_all(RESULTS, KEPT)
+    console.print(str(path), highlight=False)
 
 
 if __name__ == "__main__":

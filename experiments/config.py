@@ -29,17 +29,19 @@ PARAMETERS: dict[str, Any] = {
     "data.event_rate": 1000,  # per stream and second of event time
     "data.chunk_seconds": 6,
     "data.chunks": 20,
+    "data.phase_chunks": 0,  # chunks after which selectivities change; 0: never
     # queries
     "queries.count": 1,
     "queries.ways": 2,
     "queries.similarity": 0.5,
-    "queries.selectivity": "none",  # "none", "random", or the share of tuples that pass
+    "queries.selectivity": "none",  # "none", "random", "disjoint", "swinging", or the share of tuples that pass
+    "queries.parts": 1,  # of "disjoint"
     "queries.windows": [1, 2, 3],
     # this platform
-    "engine.partitions": 2,
+    "engine.partitions": Settings().partitions,
     "engine.chunks_per_epoch": 1,
     "engine.groups": 0,  # force so many query groups; 0: the optimizer decides
-    "engine.optimize_every": 0.0,  # seconds between optimizations; 0: never
+    "engine.optimize_every": Settings().optimize_period,  # seconds between optimizations; 0: never
     "engine.submit": "at_start",  # or "adhoc": in batches between the first epochs
     "engine.submit_epochs": 4,
     "engine.sharing": "",  # "" as the system says, or cost, off, astream
@@ -63,6 +65,7 @@ PARAMETERS: dict[str, Any] = {
     # the driver
     "run.seconds": 10.0,  # how long a timed run should keep a system busy
     "run.time_limit": 120.0,  # for one request to a system
+    "run.settle_epochs": 16,  # before a platform's time counts: at most so many epochs until its plan stays as it is
     "run.warm_chunks": 2,
     "run.check_chunks": 1,
     "run.repeat": 1,
@@ -83,6 +86,8 @@ class Panel:
     systems: tuple[str, ...]
     points: tuple[Mapping[str, Any], ...]
     plot: Mapping[str, Any]
+    differs: Mapping[str, str] = field(default_factory=dict)
+    """What makes each of the other platforms another system than this one here, in words."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def parse(name: str, text: str, *, quick: bool = False) -> Experiment:
 def _panel(
     p: Mapping[str, Any], raw: Mapping[str, Any], base: Mapping[str, Any], brief: Mapping[str, Any], quick: bool
 ) -> Panel:
-    known = {"name", "title", "measure", "systems", "sweep", "points", "plot", "quick", "set"}
+    known = {"name", "title", "measure", "systems", "sweep", "points", "plot", "quick", "set", "differs"}
     if unknown := set(p) - known:
         raise ConfigError(f"panel {p.get('name')}: unknown {', '.join(sorted(unknown))}")
     own = p.get("quick", {}) if quick else {}
@@ -153,7 +158,8 @@ def _panel(
             varied = dict(zip(sweep, chosen, strict=True)) | _flat(point)
             made.append(_checked(dict(base) | _flat(p.get("set", {})) | dict(least) | varied, p["name"]))
     systems = own.get("systems", p.get("systems", raw.get("systems", ["ajoin"])))
-    return Panel(p["name"], p.get("title", p["name"]), measure, tuple(systems), tuple(made), p.get("plot", {}))
+    title, plot = p.get("title", p["name"]), p.get("plot", {})
+    return Panel(p["name"], title, measure, tuple(systems), tuple(made), plot, p.get("differs", {}))
 
 
 def _checked(parameters: dict[str, Any], where: str) -> dict[str, Any]:

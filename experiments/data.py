@@ -9,6 +9,9 @@ Flink deals splits of a file out to its readers in no promised order, and a tupl
 late. So it gets the same prefix as two files a stream (one for each reader, tuples dealt in turn, one row group each,
 which cannot be split): then each reader sees event time in order. That costs Flink nothing in the measurement; the
 files are written before.
+
+With `phase_chunks`, the last attribute is not the same for ever: in one phase a condition on it passes one tuple in
+SWING of the first stream and every tuple of the last one, in the next it is the other way round.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ import pyarrow.parquet as pq
 
 from experiments.template import ATTRIBUTES, TIME
 
+SPARE = ATTRIBUTES - 1
+"""An attribute that is left for selections where a workload needs one that no join uses."""
+
+SWING = 200
+
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
@@ -37,6 +45,7 @@ class DataSpec:
     chunk_seconds: int
     chunks: int
     seed: int
+    phase_chunks: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,6 +107,10 @@ def make_chunk(spec: DataSpec, stream: str, number: int) -> pa.Table:
     rng = np.random.default_rng([spec.seed, spec.names.index(stream), number])
     times = (np.arange(n, dtype=np.int64) + number * n) * 1000 // spec.event_rate
     values = {f"a{i}": rng.integers(0, spec.keys, n, dtype=np.int64) for i in range(ATTRIBUTES)}
+    if spec.phase_chunks and stream in (spec.names[0], spec.names[-1]):
+        odd = number // spec.phase_chunks % 2
+        if odd == (stream == spec.names[0]):
+            values[f"a{SPARE}"] //= SWING
     return pa.table(values | {TIME: times})
 
 

@@ -9,28 +9,34 @@ Per point and system:
 
 Throughput is tuples over seconds of the timed run. Flink and Spark pay for planning, code generation and
 starting tasks in every run; that is not their throughput, so for them the warm-up's tuples and seconds are
-subtracted from the timed run's. The platform is charged for everything. Overall throughput is the sum over
-all running queries of the tuples on their own streams, as in the paper.
+subtracted from the timed run's. A platform's time counts when its plan has settled (systems/platform_worker.py).
+Overall throughput is the sum over all running queries of the tuples on their own streams, as in the paper.
+
+What was measured before is not measured again (`before`): a record says which point and system it is of.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from experiments.config import Experiment, Panel
-from experiments.data import Dataset, DataSpec
-from experiments.similarity import QueryGenerator, pattern_query
+from experiments.data import SPARE, Dataset, DataSpec
+from experiments.similarity import ALL_ALIKE, QueryGenerator, pattern_query
 from experiments.sustainable import search
-from experiments.systems.base import Measurement, System
+from experiments.systems.base import ROOT, Measurement, System
+from experiments.systems.plans import differences
 from experiments.systems.registry import PLATFORMS, make_system
-from experiments.template import TemplateQuery, used_streams
+from experiments.template import ATTRIBUTES, TemplateQuery, used_streams
 
 Record = dict[str, Any]
 Progress = Callable[[str], None]
@@ -43,40 +49,40 @@ class Driver:
     executor: str = "spark"
     systems: tuple[str, ...] | None = None
     say: Progress = lambda text: None
+    before: Sequence[Record] = ()
 
     def runs(self) -> int:
         return sum(len(p.points) * len(self._systems(p)) for p in self.experiment.panels)
 
     def run(self) -> Iterator[list[Record]]:
-        """One list after each measurement: everything measured so far.
+        """One list after each measurement: everything measured so far, in the order of the experiment.
 
         One system at a time is alive: an idle JVM still takes memory, and two platforms would share the cores.
         """
-        done: list[Record] = []
+        done = {r["key"]: r for r in self.before if worth_keeping(r)}
+        order: list[str] = []
         system: System | None = None
         try:
             for panel in self.experiment.panels:
                 inputs = [self._inputs(panel, point) for point in panel.points]
-                records: list[tuple[int, Record]] = []
-                counts: dict[int, dict[str, Mapping[str, int]]] = {}
                 for name in self._systems(panel):
-                    if system is None or system.name != name:
-                        if system is not None:
-                            system.stop()
-                        system = make_system(name, self.directory / "logs", self.executor)
                     for number, (point, (data, queries)) in enumerate(zip(panel.points, inputs, strict=True)):
-                        self.say(f"{panel.name}, {name}: {describe(panel, point)}")
-                        began = time.time()
-                        system.prepare(data, queries, dict(point) | {"measure": panel.measure})
-                        measured = measure(panel.measure, system, point, data, queries, self.experiment.seed)
-                        if measured.rows is not None:
-                            counts.setdefault(number, {})[name] = measured.rows
-                        made = record(self.experiment, panel, point, queries, measured, began)
-                        records.append((number, made))
-                        done.append(made)
-                        for n, r in records:
-                            r["rows_agree"] = agreement(r["system"], counts.get(n, {}))
-                        yield list(done)
+                        key = f"{panel.name}/{number}/{name}/{digest(point)}"
+                        order.append(key)
+                        if key not in done:
+                            if system is None or system.name != name:
+                                if system is not None:
+                                    system.stop()
+                                system = make_system(name, self.directory / "logs", self.executor)
+                            self.say(f"{panel.name}, {name}: {describe(panel, point)}")
+                            began = time.time()
+                            system.prepare(data, queries, dict(point) | {"measure": panel.measure})
+                            measured = measure(panel.measure, system, point, data, queries, self.experiment.seed)
+                            made = record(self.experiment, panel, point, queries, measured, began)
+                            done[key] = made | {"key": key, "point": number}
+                        found = [done[k] for k in order]
+                        compare(found)
+                        yield found
                 for data, _ in inputs:
                     data.remove()
         finally:
@@ -189,11 +195,35 @@ def record(
         "cpu_seconds": m.cpu_seconds,
         "peak_mb": m.peak_bytes / 2**20,
         "rows_checked": sum(m.rows.values()) if m.rows is not None else None,
+        "rows_by_query": json.dumps(dict(m.rows)) if m.rows is not None else "",
+        "plans": json.dumps(m.plans) if m.plans else "",
         **m.values,
         "cores": os.cpu_count(),
-        "machine": platform.processor() or platform.machine(),
+        "machine": processor(),
+        "load": os.getloadavg()[0],
+        "commit": commit(),
         "began": began,
+        "ended": time.time(),
     }
+
+
+def worth_keeping(r: Record) -> bool:
+    """What failed is tried again; what took too long would do so again."""
+    return r["status"] in ("ok", "timed out") or str(r["status"]).startswith("not applicable")
+
+
+def compare(records: list[Record]) -> None:
+    """Per point: do all systems find the same rows, and is what a platform runs another plan than that of `ajoin`?"""
+    points: dict[tuple[str, int], list[Record]] = {}
+    for r in records:
+        points.setdefault((r["panel"], r["point"]), []).append(r)
+    for together in points.values():
+        counts = {r["system"]: json.loads(r["rows_by_query"]) for r in together if r.get("rows_by_query")}
+        plans = {r["system"]: json.loads(r["plans"]) for r in together if r.get("plans")}
+        for r in together:
+            r["rows_agree"] = agreement(r["system"], counts)
+            other = r["system"] != "ajoin" and r["system"] in plans and "ajoin" in plans
+            r["plan_differs"] = differences(plans["ajoin"], plans[r["system"]]) if other else ""
 
 
 def agreement(system: str, counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -217,6 +247,7 @@ def data_spec(point: Mapping[str, Any], seed: int) -> DataSpec:
         int(point["data.chunk_seconds"]),
         int(point["data.chunks"]),
         seed,
+        int(point["data.phase_chunks"]),
     )
 
 
@@ -231,7 +262,8 @@ def wanted_queries(measure: str, point: Mapping[str, Any]) -> int:
 def make_queries(point: Mapping[str, Any], spec: DataSpec, seed: int, count: int) -> list[TemplateQuery]:
     """The same list for the same point and seed. More queries continue the list of fewer ones."""
     rng = Random(seed)
-    pattern = pattern_query(spec.names, int(point["queries.ways"]), rng)
+    attributes = SPARE if point["queries.selectivity"] in ALL_ALIKE else ATTRIBUTES
+    pattern = pattern_query(spec.names, int(point["queries.ways"]), rng, attributes)
     generator = QueryGenerator(
         pattern,
         spec.names,
@@ -240,6 +272,7 @@ def make_queries(point: Mapping[str, Any], spec: DataSpec, seed: int, count: int
         windows=point["queries.windows"],
         keys=spec.keys,
         rng=rng,
+        parts=int(point["queries.parts"]),
     )
     return [generator.next() for _ in range(count)]
 
@@ -248,3 +281,24 @@ def describe(panel: Panel, point: Mapping[str, Any]) -> str:
     """What makes this point different from the others of its panel."""
     varied = [k for k in point if any(p[k] != point[k] for p in panel.points)]
     return ", ".join(f"{k.split('.')[-1]} {point[k]}" for k in varied) or "one point"
+
+
+def digest(point: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(dict(point), sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def processor() -> str:
+    try:
+        names = [line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """Of the code that runs, as far as it is known; with a plus if files have been changed since."""
+    try:
+        asked = ["git", "describe", "--always", "--abbrev=8", "--dirty=+"]
+        return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

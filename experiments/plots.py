@@ -9,9 +9,11 @@ from typing import Any
 import pandas as pd
 
 from experiments.config import Panel
+from experiments.systems.plans import SAME
 
 COLOURS = {
     "ajoin": "#1b6ca8",
+    "eager": "#3aa17e",
     "unshared": "#7fb2d6",
     "astream": "#e08e0b",
     "flink": "#c0392b",
@@ -30,8 +32,9 @@ def plot_panel(panel: Panel, data: pd.DataFrame, path: Path) -> Path | None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import EngFormatter
 
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.8), layout="constrained")
     ys = spec["y"] if isinstance(spec["y"], list) else [spec["y"]]
     ys = [y for y in ys if y in data and data[y].notna().any()]
     if not ys:
@@ -47,9 +50,12 @@ def plot_panel(panel: Panel, data: pd.DataFrame, path: Path) -> Path | None:
     axes.set_ylabel(spec.get("y_label", ", ".join(ys)))
     axes.set_title(textwrap.fill(panel.title, 84), fontsize=11)
     axes.grid(axis="y", alpha=0.3)
+    if axes.get_yscale() == "linear":
+        axes.yaxis.set_major_formatter(EngFormatter())
+    axes.set_ymargin(0.12)  # room for "same plan"
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=75)
     pyplot.close(figure)
     return path
 
@@ -71,6 +77,9 @@ def _series(data: pd.DataFrame, spec: Any, ys: list[str]) -> list[tuple[str, str
 def _lines(axes: Any, data: pd.DataFrame, spec: Any, ys: list[str]) -> None:
     for label, colour, part, y in _series(data, spec, ys):
         curve = part.dropna(subset=[y]).groupby(spec["x"])[y].mean().sort_index()
+        same = part[part["plan_differs"] == SAME].groupby(spec["x"])[y].mean() if "plan_differs" in part else ()
+        for x in getattr(same, "index", ()):
+            axes.annotate(SAME, (x, same[x]), textcoords="offset points", xytext=(0, 7), fontsize=7, ha="center")
         axes.plot(curve.index, curve.to_numpy(), marker="o", label=label, **({"color": colour} if colour else {}))
     for axis in spec.get("log", ""):
         (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
@@ -88,6 +97,10 @@ def _bars(axes: Any, data: pd.DataFrame, spec: Any, ys: list[str]) -> None:
         places = [i + (number - (len(series) - 1) / 2) * width for i in range(len(names))]
         style = {"color": colour} if colour else {}
         axes.bar(places, [heights.get(n, 0.0) for n in names], width, label=label, **style)
+        same = set(part[part["plan_differs"] == SAME][spec["x"]].astype(str)) if "plan_differs" in part else set()
+        for place, n in zip(places, names, strict=True):
+            if n in same:
+                axes.annotate(SAME, (place, heights[n]), fontsize=7, ha="center", va="bottom", rotation=90)
     if "y" in spec.get("log", ""):
         axes.set_yscale("log")
     axes.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 8 else 0, fontsize=8)

@@ -1,8 +1,11 @@
 """Do we see what the paper saw? Claims are checked against the measurements, never written by hand.
 
-A claim names a check, a panel, and what to look at; the answer is 'same', 'different' or 'not measured',
-with the numbers that decided. A check looks at the shape of a curve and not at its height: the paper had 4
-to 8 machines.
+A claim names a check, a panel, and what to look at; the answer is 'seen', 'not seen' or 'not measured', with the
+numbers that decided. A check looks at the shape of a curve and not at its height: the paper had 4 to 8 machines. A
+claim that needs them says why (`cannot`), and its answer is 'cannot be seen on 2 cores'. Where it is known why
+something is not seen, the claim says so, too (`why`).
+
+Two systems are only compared where they run different plans: a point at which they do not says nothing about either.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
+from experiments.systems.plans import SAME
 
 TOLERANCE = 0.05
 """Changes smaller than this are noise."""
@@ -25,14 +30,23 @@ class Verdict:
 
 
 def judge(claim: Mapping[str, Any], results: pd.DataFrame) -> Verdict:
+    if "cannot" in claim:
+        return Verdict(claim["text"], "cannot be seen on 2 cores", claim["cannot"])
     data = results[(results["panel"] == claim["panel"]) & (results["status"] == "ok")]
+    left_out = ""
+    if "plan_differs" in data and "other" in claim:
+        same = (data["plan_differs"] == SAME) & data["system"].isin((claim["system"], claim["other"]))
+        points = set(data[same]["point"])
+        data = data[~data["point"].isin(points)]
+        left_out = f"; same plan at {len(points)} points, left out" if points else ""
     for column, value in claim.get("where", {}).items():
         data = data[data[column].astype(str) == str(value)]
     try:
         holds, evidence = CHECKS[claim["check"]](claim, data)
     except _NotMeasured as why:
-        return Verdict(claim["text"], "not measured", str(why))
-    return Verdict(claim["text"], "same" if holds else "different", evidence)
+        return Verdict(claim["text"], "not measured", f"{why}{left_out}")
+    why = f"; {claim['why']}" if "why" in claim and not holds else ""
+    return Verdict(claim["text"], "seen" if holds else "not seen", evidence + left_out + why)
 
 
 class _NotMeasured(Exception):
@@ -93,6 +107,14 @@ def _steeper(claim: Mapping[str, Any], data: pd.DataFrame) -> tuple[bool, str]:
     return bool(far), f"from first to last, {claim['system']}: x{fa:.3g}, {claim['other']}: x{fb:.3g}"
 
 
+def _gap_rises(claim: Mapping[str, Any], data: pd.DataFrame) -> tuple[bool, str]:
+    """`system` over `other` is larger at the last x than at the first."""
+    a, b = _curve(data, claim, claim["system"]), _curve(data, claim, claim["other"])
+    ratio = a[a.index.intersection(b.index)] / b
+    wider = bool(ratio.iloc[-1] > ratio.iloc[0] * (1 + TOLERANCE))
+    return wider, f"{claim['system']} over {claim['other']}: {_show(ratio)}"
+
+
 def _grows_more(claim: Mapping[str, Any], data: pd.DataFrame) -> tuple[bool, str]:
     """`y` grows by a larger factor than `than`, both of one system."""
     a, b = _curve(data, claim), _curve(data, claim, y=claim["than"])
@@ -123,6 +145,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Any], pd.DataFrame], tuple[bool, str]]]
     "falls": _falls,
     "above": _above,
     "steeper": _steeper,
+    "gap_rises": _gap_rises,
     "grows_more": _grows_more,
     "middle": _middle,
     "similar": _similar,

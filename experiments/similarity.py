@@ -17,7 +17,11 @@ import math
 from collections.abc import Iterator, Sequence
 from random import Random
 
+from experiments.data import SPARE, SWING
 from experiments.template import ATTRIBUTES, OPERATORS, Selection, TemplateQuery
+
+ALL_ALIKE = ("disjoint", "swinging")
+"""Kinds of selections for queries that all have the joins of the pattern; none of these uses the attribute SPARE."""
 
 Place = tuple[str, int]
 """(source, 0 for the attribute it is joined by to its left, 1 to its right)"""
@@ -29,12 +33,13 @@ def similarity(query: TemplateQuery, pattern: TemplateQuery) -> float:
     return min(1.0, len(common) * len(attributes) / len(pattern.sources) ** 2)
 
 
-def pattern_query(streams: Sequence[str], ways: int, rng: Random) -> TemplateQuery:
-    """A chain over the first `ways` streams; a stream between two joins is joined by two different attributes."""
+def pattern_query(streams: Sequence[str], ways: int, rng: Random, attributes: int = ATTRIBUTES) -> TemplateQuery:
+    """A chain over the first `ways` streams, joined by the first `attributes`; a stream between two joins is joined by
+    two different ones."""
     links: list[tuple[int, int]] = []
     for _ in range(ways - 1):
         taken = {links[-1][1]} if links else set()
-        links.append((_other(taken, rng), rng.randrange(ATTRIBUTES)))
+        links.append((_other(taken, rng, attributes), rng.randrange(attributes)))
     return TemplateQuery("pattern", tuple(streams[:ways]), tuple(links), (None,) * ways, 1)
 
 
@@ -53,7 +58,9 @@ class QueryGenerator:
         windows: Sequence[int],
         keys: int,
         rng: Random,
+        parts: int = 1,
     ) -> None:
+        self.parts = parts
         self.pattern = pattern
         self.foreign = [s for s in streams if s not in pattern.sources]
         self.wanted, self.selectivity, self.windows, self.keys = similarity, selectivity, tuple(windows), keys
@@ -67,11 +74,13 @@ class QueryGenerator:
     def next(self) -> TemplateQuery:
         self._number += 1
         sources, links = self._chain()
+        if self.selectivity in ALL_ALIKE:
+            sources, links = self.pattern.sources, self.pattern.links
         return TemplateQuery(
             f"q{self._number}",
             sources,
             links,
-            tuple(self._selection() for _ in sources),
+            tuple(self._selection(i, len(sources)) for i in range(len(sources))),
             self.rng.choice(self.windows),
         )
 
@@ -117,11 +126,19 @@ class QueryGenerator:
 
     # -- selections -----------------------------------------------------------------------------------------------
 
-    def _selection(self) -> Selection | None:
-        """'none'; 'random' as in Figure 14; or a number: a condition that this share of uniform tuples passes."""
+    def _selection(self, source: int, ways: int) -> Selection | None:
+        """'none'; 'random' as in Figure 14; a number: a condition that this share of uniform tuples passes. 'disjoint':
+        the range of one of `parts`, the same one on every source, so that queries of different parts have no tuple in
+        common. 'swinging': at both ends of the chain a condition whose selectivity changes with the data's phases.
+        """
         rng = self.rng
         if self.selectivity == "none":
             return None
+        if self.selectivity == "disjoint":
+            part = (self._number - 1) % self.parts
+            return Selection(SPARE, ">=", part * self.keys // self.parts, (part + 1) * self.keys // self.parts)
+        if self.selectivity == "swinging":
+            return Selection(SPARE, "<", max(1, self.keys // SWING)) if source in (0, ways - 1) else None
         attribute = rng.randrange(ATTRIBUTES)
         if self.selectivity == "random":
             return Selection(attribute, rng.choice(OPERATORS), rng.randrange(self.keys))
@@ -140,5 +157,5 @@ def _flat(links: Sequence[tuple[int, int]]) -> list[int]:
     return [a for link in links for a in link]
 
 
-def _other(taken: set[int], rng: Random) -> int:
-    return rng.choice([a for a in range(ATTRIBUTES) if a not in taken])
+def _other(taken: set[int], rng: Random, attributes: int = ATTRIBUTES) -> int:
+    return rng.choice([a for a in range(attributes) if a not in taken])

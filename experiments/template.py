@@ -18,11 +18,16 @@ OPERATORS = ("=", ">", "<", ">=", "<=")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """[SA] [= > < >= <=] [FV]"""
+    """[SA] [= > < >= <=] [FV]; with an `upper` bound, a range that ends before it."""
 
     attribute: int
     operator: str
     value: int
+    upper: int | None = None
+
+    def sql(self, prefix: str = "") -> str:
+        text = f"{prefix}a{self.attribute} {self.operator} {self.value}"
+        return text if self.upper is None else f"{text} AND {prefix}a{self.attribute} < {self.upper}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ def ajoin_sql(q: TemplateQuery, *, times: bool = False) -> str:
     wanted = [*columns(), TIME] if times else columns()
     items = ", ".join(f"{s}.{c} AS {s}_{c}" for s in q.sources for c in wanted)
     conditions = _links(q, lambda s, a: f"{s}.a{a}") + [
-        f"{s}.a{p.attribute} {p.operator} {p.value}" for s, p in zip(q.sources, q.selections, strict=True) if p
+        p.sql(f"{s}.") for s, p in zip(q.sources, q.selections, strict=True) if p
     ]
     window = f"WINDOW TUMBLING (SIZE {q.window_seconds} SECONDS)"
     return f"SELECT {items} FROM {', '.join(q.sources)} WHERE {' AND '.join(conditions)} {window}"
@@ -98,7 +103,7 @@ def flink_count(q: TemplateQuery) -> str:
 def _flink_source(q: TemplateQuery, i: int) -> str:
     s, p = q.sources[i], q.selections[i]
     items = ", ".join(f"{c} AS {s}_{c}" for c in columns())
-    where = f" WHERE a{p.attribute} {p.operator} {p.value}" if p else ""
+    where = f" WHERE {p.sql()}" if p else ""
     window = f"TUMBLE(TABLE {s}, DESCRIPTOR(rt), INTERVAL '{q.window_seconds}' SECOND)"
     return f"(SELECT {items}, window_start, window_end FROM TABLE({window}){where})"
 

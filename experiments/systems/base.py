@@ -47,6 +47,8 @@ class Measurement:
     peak_bytes: int = 0
     rows: Mapping[str, int] | None = None
     values: Mapping[str, float] = field(default_factory=dict)
+    plans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of a platform: aspects of its physical plan (plans.py) when it was warm, and at the end."""
 
     @property
     def finished(self) -> bool:
@@ -90,6 +92,10 @@ class System:
         """Why this system cannot run these queries; empty if it can."""
         return ""
 
+    def settling(self, count: bool) -> int:
+        """Epochs that a run has, before its time and its tuples count."""
+        return 0
+
     # -- the interface --------------------------------------------------------------------------------------------
 
     def prepare(
@@ -102,9 +108,13 @@ class System:
         refused = self.refuses(self._queries)
         if refused:
             return Measurement(self.name, refused, chunks)
+        settle, per_epoch = self.settling(count), int(self._options.get("engine.chunks_per_epoch", 1))
+        ahead = settle * per_epoch
         request = {
             "op": "run",
-            "data": str(self._data.prefix(chunks, self.layout)),
+            "data": str(self._data.prefix(chunks + ahead, self.layout)),
+            "settle": settle,
+            "epochs": -(-chunks // per_epoch),
             "queries": [q.to_json() for q in self._queries],
             "options": self._options,
             "chunk_seconds": self._data.spec.chunk_seconds,
@@ -112,7 +122,8 @@ class System:
         }
         measured = self.ask(request, time_limit)
         streams = len(used_streams(self._queries))
-        return replace(measured, chunks=chunks, tuples=self._data.tuples(chunks, streams))
+        tuples = int(measured.values.get("timed_tuples", self._data.tuples(chunks, streams)))
+        return replace(measured, chunks=chunks, tuples=tuples)
 
     def ask(self, request: Mapping[str, Any], time_limit: float) -> Measurement:
         """Send any request; the answer's numbers, with processor time and memory of the worker and its children."""
@@ -139,6 +150,7 @@ class System:
             seconds=float(answer.get("seconds", 0.0)),
             rows=answer.get("rows"),
             values={k: float(v) for k, v in answer.get("values", {}).items()},
+            plans=answer.get("plans", {}),
         )
         return self._with(measured, usage)
 

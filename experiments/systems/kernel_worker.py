@@ -82,7 +82,9 @@ def _join(q: TemplateQuery, tables: list[Any]) -> int:
 def _index(table: Any, attribute: int, selection: Selection | None, size: Any) -> tuple[list[Any], csr.Csr, Any]:
     if selection is not None:
         test = _COMPARE[selection.operator]
-        table = table.filter(test(table[f"a{selection.attribute}"].to_numpy(), selection.value))
+        given = table[f"a{selection.attribute}"].to_numpy()
+        passes = test(given, selection.value)
+        table = table.filter(passes if selection.upper is None else passes & (given < selection.upper))
     values = [table[c].to_numpy() for c in columns()]
     slices = slice_starts(table[TIME].to_numpy(), size, size)
     sets = np.ones((len(slices), 1), np.uint64)

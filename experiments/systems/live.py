@@ -1,7 +1,7 @@
 """A live run: tuples arrive at a given rate, users create and delete queries while it goes on (Figures 18, 19 and 22b).
 
-The platform runs as the service runs it (engine thread, query batches, paced epochs); only the network is
-left out. A tuple's event time is the moment it became due, so for a result row the time from its latest
+The platform runs as the service runs it (engine thread, query batches, paced epochs, periodic optimizer); only the
+network is left out. A tuple's event time is the moment it became due, so for a result row the time from its latest
 tuple to its epoch's commit is the event-time latency, waiting in the tuple queue included. Deployment
 latency is measured by the client: from the request to the acknowledgement, after which the next epoch runs
 with the query.
@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from random import Random
 from typing import Any
 
 import pyarrow.compute as pc
 
-from ajoin.platform.platform import Pace, Platform, Wanted
+from ajoin.platform.periodic import Periodic
+from ajoin.platform.platform import Pace, Platform, Wanted, only
 from experiments.queues import RequestQueue, TupleQueue, percentiles
+from experiments.systems.plans import aspects
 from experiments.systems.protocol import Answer, Request
 from experiments.template import TIME, TemplateQuery, ajoin_sql, used_streams
 from experiments.workloads import UserRequest, make_requests
@@ -61,8 +64,17 @@ def run(engine: Engine, request: Request, schema: Callable[[str], StreamSchema],
     planning = _Apply(engine)
     pace = Pace(float(options["live.batch_interval"]), float(options["live.epoch_interval"]), 1.0)
     platform = Platform(engine, clock=_now_ms, pace=pace)
-    with platform:
+    every = float(options["engine.optimize_every"])
+    with ExitStack() as parts:
+        parts.enter_context(platform)
+        if every:
+            parts.enter_context(Periodic("periodic optimizer", lambda: _optimize(platform), lambda: every))
         return _Live(platform, engine, request, rng, planning).run(schema)
+
+
+def _optimize(platform: Platform) -> None:
+    """As `ajoin serve` does."""
+    only(platform.control(Optimize("incremental", force=False, rescale=True)).result())
 
 
 class _Live:
@@ -217,7 +229,7 @@ class _Live:
         other = max(0.0, busy - sum(spent.values()))
         for name, part in (spent | {"scheduling": other}).items():
             values[f"share_{name}"] = part / max(busy, 1e-9)
-        return {"seconds": seconds, "values": values}
+        return {"seconds": seconds, "values": values, "plans": {"end": aspects(self.engine)}}
 
 
 def _newest(batch: ResultBatch) -> Any:

@@ -1,9 +1,15 @@
 """This platform's worker: one executor for its whole life, a new engine in an empty directory for every run.
 
-Timed is what a user would wait for: from the first epoch until the last one is committed, with every row of every
-query made and read back from the result log. Starting Spark and creating streams and queries is not timed; all
-kernels are loaded and Spark's own code is warm before (a few epochs over a tiny stream). The state directory is a
-memory file system when that has room, as Flink keeps its state on the heap.
+The engine is configured as `ajoin serve` configures it by default: calibrated weights, pacing, and an optimizer that
+is asked every few seconds for a better plan, with hysteresis, and for a better partition function. Different are only
+the state directory (a memory file system when that has room, as Flink keeps its state on the heap), how long results
+are kept, and what the experiment's own parameters say.
+
+A run begins with a warm-up, which stands for the first minutes of a service: the optimizer is asked after every epoch
+instead of every ten seconds, until it has left the plan alone for some epochs. From then on it is asked on the clock.
+Timed is what a user would wait for: from the next epoch until the last one is committed, with every row of every query
+made and read back from the result log. Runs in which queries arrive ad hoc, and those that count rows, have no warm-up.
+All kernels are loaded and Spark's own code is warm before.
 """
 
 from __future__ import annotations
@@ -20,14 +26,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+from ajoin.config import Settings
 from ajoin.sql import parse_query
 from experiments.systems import live, plan_changes
 from experiments.systems.base import MEMORY
+from experiments.systems.plans import aspects as plans_now
 from experiments.systems.protocol import Answer, Request, serve
 from experiments.template import TIME, TemplateQuery, ajoin_sql, columns, used_streams
 from optimizer.errors import AJoinError
 from optimizer.model.types import Column, ColumnType, StreamSchema
-from runtime.api import Control, CreateQuery, ForceGroups, Optimize
+from runtime.api import Control, CreateQuery, EpochReport, ForceGroups, Optimize
 from runtime.connectors.base import ConnectorSpec
 from runtime.control.budgets import Pacing
 from runtime.engine.config import EngineConfig
@@ -35,8 +43,19 @@ from runtime.engine.engine import Engine
 from runtime.execution.executor import Executor, LocalExecutor
 from runtime.execution.sharing import SharingName
 from runtime.kernels.warm import warm_up
+from runtime.machine.calibrate import calibrated
 
 _RUNS = itertools.count()
+
+SYSTEM = os.environ.get("AJOIN_BENCH_SHARING", "cost")
+SHARING_OF = {"eager": "cost"}
+"""The engine's mode, where it is not the system's name."""
+
+CALIBRATION = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ajoin"
+"""Where `ajoin serve` keeps its own."""
+
+CALM = 5
+"""Epochs without another plan, after which it is taken to stay."""
 
 ROOM = 8 << 30
 """Free bytes a memory file system must have to be used."""
@@ -77,16 +96,18 @@ def engine_for(options: Mapping[str, Any]) -> Iterator[Engine]:
     scratch = Path(tempfile.gettempdir())  # the driver's, which removes it and its namesake in memory
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
     directory = (MEMORY / scratch.name if roomy else scratch) / f"state-{next(_RUNS)}"
+    executor, usual = _executor(), Settings()
     config = EngineConfig(
-        partitions=int(options.get("engine.partitions", 2)),
-        sharing=cast(SharingName, options.get("engine.sharing") or os.environ.get("AJOIN_BENCH_SHARING", "cost")),
+        partitions=int(options.get("engine.partitions", usual.partitions)),
+        sharing=cast(SharingName, options.get("engine.sharing") or SHARING_OF.get(SYSTEM, SYSTEM)),
         pipelined=bool(options.get("engine.pipelined", True)),
         retention_epochs=8,  # results are read right after their epoch, and 500 queries make gigabytes of them
         retention_bytes=6 << 30,
-        pacing=Pacing(int(options.get("engine.epoch_rows", 0)) or None),
+        pacing=Pacing(int(options.get("engine.epoch_rows", usual.epoch_rows)) or None, usual.max_epochs_behind),
+        weights=None if isinstance(executor, LocalExecutor) else calibrated(CALIBRATION, time.perf_counter).weights,
     )
     try:
-        engine = Engine.open(directory, _executor(), config)
+        engine = Engine.open(directory, executor, config)
         try:
             yield engine
         finally:
@@ -115,51 +136,98 @@ def run(request: Request) -> Answer:
         for stream in used_streams(queries):
             source = {"path": str(data / stream), "max_files": str(options.get("engine.chunks_per_epoch", 1))}
             engine.create_stream(stream_schema(stream), ConnectorSpec("files", tuple(source.items())))
-        answer = _run(engine, queries, options)
+        answer = _Run(engine, queries, request).answer()
         if options.get("measure") == "memory":
             answer["values"] |= memory(engine)
         return answer
 
 
-def _run(engine: Engine, queries: list[TemplateQuery], options: Mapping[str, Any]) -> Answer:
+class _Run:
     """All queries at the start, or ('adhoc') in equal batches between the first epochs."""
-    adhoc = options.get("engine.submit", "at_start") == "adhoc"
-    batches = max(1, int(options.get("engine.submit_epochs", 4))) if adhoc else 1
-    waiting = [queries[i::batches] for i in range(batches)]
-    create(engine, waiting.pop(0))
-    groups = int(options.get("engine.groups", 0))
-    if groups and not adhoc:
-        check(engine, [ForceGroups(tuple((q.id, i % groups) for i, q in enumerate(queries)))])
-    every = float(options.get("engine.optimize_every", 0))
-    work = planning = optimized = read = 0.0
-    began = last = time.perf_counter()
-    while engine.has_input():
-        at = time.perf_counter()
-        if waiting:
-            create(engine, waiting.pop(0))
-        if every and at - last >= every:
-            check(engine, [Optimize("incremental")])
-            last, optimized = at, optimized + 1
-        planning += time.perf_counter() - at
-        report = engine.run_epoch()
-        work += report.tuples * live.uses(engine)
-        for batch in engine.delivered(report.epoch):
-            read += batch.rows.num_rows
-    seconds = time.perf_counter() - began
-    values = {
-        "epochs": engine.epoch,
-        "overall_tuples": work,
-        "groups": len(engine.plan.groups),
-        "joins": len(engine.plan.nodes),
-        "optimizations": optimized,
-        "planning_seconds": planning,
-        "rows_read": read,
-    }
-    rows = {q.id: q.rows for q in engine.queries()}
-    if read != sum(rows.values()):
-        raise RuntimeError(f"{sum(rows.values())} rows were made and {read:.0f} were read")
-    values |= {f"seconds_{stage}": spent for stage, spent in engine.state.seconds.items()}
-    return {"seconds": seconds, "rows": rows, "values": values}
+
+    def __init__(self, engine: Engine, queries: list[TemplateQuery], request: Request) -> None:
+        self.engine, self.queries, options = engine, queries, request["options"]
+        self.settle, self.epochs = int(request["settle"]), int(request["epochs"])
+        self.adhoc = options.get("engine.submit", "at_start") == "adhoc"
+        self.batches = max(1, int(options.get("engine.submit_epochs", 4))) if self.adhoc else 1
+        self.groups = int(options.get("engine.groups", 0))
+        self.every = 0.0 if SYSTEM != "cost" else float(options.get("engine.optimize_every", 0))
+        self.calm = self.settle if options.get("data.phase_chunks") else CALM  # phases begin at the same epoch for all
+        self.read = 0
+
+    def answer(self) -> Answer:
+        engine = self.engine
+        waiting = [self.queries[i :: self.batches] for i in range(self.batches)]
+        create(engine, waiting.pop(0))
+        if not self.adhoc:
+            self._force_groups()
+        settled = self._settle()
+        plans = {"warm": plans_now(engine)} if self.settle else {}
+        work = planning = 0.0
+        optimized = tuples = epochs = 0
+        before = dict(engine.state.seconds)
+        began = last = time.perf_counter()
+        while engine.has_input() and (epochs < self.epochs or waiting):
+            at = time.perf_counter()
+            if waiting:
+                create(engine, waiting.pop(0))
+            if self.every and at - last >= self.every:
+                optimize(engine)
+                last, optimized = at, optimized + 1
+            planning += time.perf_counter() - at
+            report = self._epoch()
+            work += report.tuples * live.uses(engine)
+            tuples, epochs = tuples + report.tuples, epochs + 1
+        seconds = time.perf_counter() - began
+        rows = {q.id: q.rows for q in engine.queries()}
+        if self.read != sum(rows.values()):
+            raise RuntimeError(f"{sum(rows.values())} rows were made and {self.read:.0f} were read")
+        values = {
+            "epochs": epochs,
+            "settling_epochs": settled,
+            "timed_tuples": tuples,
+            "overall_tuples": work,
+            "groups": len(engine.plan.groups),
+            "joins": len(engine.plan.nodes),
+            "plan_version": engine.plan.version,
+            "optimizations": optimized,
+            "planning_seconds": planning,
+            "rows_read": self.read,
+        }
+        values |= {f"seconds_{stage}": spent - before.get(stage, 0.0) for stage, spent in engine.state.seconds.items()}
+        return {"seconds": seconds, "rows": rows, "values": values, "plans": plans | {"end": plans_now(engine)}}
+
+    def _force_groups(self) -> None:
+        """As the experiment says; or as AStream does, for which queries with other join predicates are other jobs."""
+        if self.groups:
+            check(self.engine, [ForceGroups(tuple((q.id, i % self.groups) for i, q in enumerate(self.queries)))])
+        elif SYSTEM == "astream":
+            jobs: dict[object, int] = {}
+            placed = tuple((q.id, jobs.setdefault((q.sources, q.links), len(jobs))) for q in self.queries)
+            check(self.engine, [ForceGroups(placed)])
+
+    def _settle(self) -> int:
+        """Epochs until the plan stays as it is."""
+        engine, calm, epochs = self.engine, 0, 0
+        while epochs < self.settle and calm < self.calm and engine.has_input():
+            version = engine.plan.version
+            if self.every:
+                optimize(engine)
+            self._epoch()
+            epochs += 1
+            calm = calm + 1 if engine.plan.version == version else 0
+        return epochs
+
+    def _epoch(self) -> EpochReport:
+        report = self.engine.run_epoch()
+        for batch in self.engine.delivered(report.epoch):
+            self.read += batch.rows.num_rows
+        return report
+
+
+def optimize(engine: Engine) -> None:
+    """As the service asks for it."""
+    check(engine, [Optimize("incremental", force=False, rescale=True)])
 
 
 def memory(engine: Engine) -> dict[str, float]:

@@ -16,7 +16,8 @@ FLINK_VENV = ROOT / "experiments" / ".venv-flink"
 
 
 class PlatformSystem(System):
-    """This platform; `sharing` is the engine's mode: 'cost', 'off' (one plan per query) or 'astream'."""
+    """This platform; `sharing` is the engine's mode: 'cost', 'off' (one plan per query) or 'astream'; 'eager' is 'cost'
+    without the optimizer."""
 
     def __init__(self, name: str, log: Path, sharing: str, executor: str) -> None:
         super().__init__(name, log)
@@ -27,6 +28,10 @@ class PlatformSystem(System):
 
     def environment(self) -> Mapping[str, str]:
         return {"AJOIN_BENCH_EXECUTOR": self.executor, "AJOIN_BENCH_SHARING": self.sharing}
+
+    def settling(self, count: bool) -> int:
+        adhoc = self._options.get("engine.submit") == "adhoc"
+        return 0 if count or adhoc else int(self._options.get("run.settle_epochs", 0))
 
 
 class KernelSystem(System):
@@ -55,8 +60,8 @@ class FlinkSystem(System):
         return [str(FLINK_VENV / "bin" / "python"), "-m", "experiments.systems.flink_worker"]
 
 
-SYSTEMS = ("ajoin", "unshared", "astream", "flink", "spark", "kernels")
-PLATFORMS = ("ajoin", "unshared", "astream")
+PLATFORMS = ("ajoin", "eager", "unshared", "astream")
+SYSTEMS = (*PLATFORMS, "flink", "spark", "kernels")
 
 
 def make_system(name: str, logs: Path, executor: str = "spark") -> System:
@@ -64,6 +69,8 @@ def make_system(name: str, logs: Path, executor: str = "spark") -> System:
     match name:
         case "ajoin":
             return PlatformSystem(name, log, "cost", executor)
+        case "eager":
+            return PlatformSystem(name, log, "eager", executor)
         case "unshared":
             return PlatformSystem(name, log, "off", executor)
         case "astream":

@@ -55,7 +55,7 @@ def _source(q: TemplateQuery, i: int, data: Path, per_batch: int) -> Any:
     schema = ", ".join(f"{c} BIGINT" for c in (*columns(), TIME))
     rows = session().readStream.schema(schema).option("maxFilesPerTrigger", per_batch).parquet(str(data / stream))
     if selection is not None:
-        rows = rows.where(f"a{selection.attribute} {selection.operator} {selection.value}")
+        rows = rows.where(selection.sql())
     rows = rows.withColumn("rt", F.timestamp_millis(TIME)).withWatermark("rt", "0 seconds")
     window = F.window("rt", f"{q.window_seconds} seconds").alias(f"w{i}")
     return rows.select(window, *(F.col(c).alias(f"{stream}_{c}") for c in columns()))

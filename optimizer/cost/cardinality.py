@@ -7,7 +7,8 @@ Everything is per second. With f(l) the fraction of leaf l's tuples that at leas
 - an index holds D * (1 - (1 - f)^m) keys, where D keys were counted over all tuples and m tuples share a key: a key
   survives unless all its tuples are filtered;
 - a join gives prod(rate * f) * prod(1 / max(D)) * W^(n-1) combinations for windows of W seconds, corrected by what was
-  observed for its keys. Predicates implied by others (the third side of a triangle over one attribute) count once;
+  observed for its keys, one by one and together. Predicates implied by others (the third side of a triangle over one
+  attribute) count once;
 - of leaf l, n * (1 - exp(-combinations / n)) tuples take part in a join, n being the leaf's tuples: nearly all
   of them when each has many partners, one per combination when partners are rare.
 
@@ -125,17 +126,14 @@ class Cardinalities:
             base = self._bases[join] = rates * (1.0 if known is None else self.selectivity(known.edges))
         return base
 
-    def selectivity(self, edges: frozenset[KeyPart], corrected: bool = True) -> float:
+    def selectivity(self, edges: frozenset[KeyPart]) -> float:
         """The probability that a combination of tuples satisfies all the equalities."""
-        result = 1.0
+        result = self.stats.joint(causes(edges))
         for name, parts in independent(edges):
-            if corrected:
-                known = self._pairs.get(name)
-                if known is None:
-                    known = self._pairs[name] = self._pair(parts) * self.stats.ratio(name)
-                result *= known
-            else:
-                result *= self._pair(parts)
+            known = self._pairs.get(name)
+            if known is None:
+                known = self._pairs[name] = self._pair(parts) * self.stats.ratio((name,))
+            result *= known
         return result
 
     def _pair(self, parts: tuple[KeyPart, ...]) -> float:
@@ -162,6 +160,12 @@ def independent(edges: frozenset[KeyPart]) -> tuple[tuple[str, tuple[KeyPart, ..
     return tuple((ratio_key(parts), parts) for parts in told if parts)
 
 
+@lru_cache(maxsize=16384)
+def causes(edges: frozenset[KeyPart]) -> tuple[str, ...]:
+    """The names of the keys that a join depends on, in a fixed order."""
+    return tuple(sorted(name for name, _ in independent(edges)))
+
+
 def ratio_key(parts: Iterable[KeyPart]) -> str:
-    """The name under which the observed selectivity of a join of two leaves is remembered."""
+    """The name of a key, by which the observed selectivity of a join of two leaves is remembered."""
     return "&".join(f"{p.left}={p.right}" for p in sorted(parts))

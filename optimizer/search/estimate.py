@@ -4,21 +4,26 @@
 alone against its share of what it uses together with others (each thing divided by the queries that use it, as in
 Figure 7b).
 
-`learn` goes the other way: joins of two leaves whose output was observed correct the selectivity of their key.
+`learn` goes the other way: what joins were observed to give corrects the selectivities. A join of two leaves corrects
+that of its key. A join of more leaves says something about all its keys together, because keys may depend on each
+other: users who watch many videos may also write many comments. So what is left to explain, after everything that is
+known of smaller joins, is remembered for the set of keys. An exception is a key that no running join of two leaves has:
+then the simplest explanation is that this key was misjudged, and the next join with it profits, in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from optimizer.cost.cardinality import ratio_key
-from optimizer.cost.model import CostModel, Shared, Sink
-from optimizer.model.plan import Plan, SourceNode
+from optimizer.cost.cardinality import Cardinalities, causes
+from optimizer.cost.model import CostModel, Member, Shared, Sink
+from optimizer.model.plan import JoinNode, Plan
 from optimizer.search.assemble import trees_of
 from optimizer.search.clusters import Singles
 from optimizer.search.refine import Alone
-from optimizer.statistics.model import EpochObservation
+from optimizer.statistics.model import Cause, EpochObservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +82,52 @@ def _things(model: CostModel, sink: Sink) -> list[tuple[str, object]]:
 
 
 def learn(model: CostModel, plan: Plan, singles: Singles, report: EpochObservation) -> None:
-    """Feeds observed outputs of joins of two leaves back into the statistics the model reads from."""
-    shapes, card = model.shapes, model.cardinalities
-    ratios: list[tuple[str, float]] = []
-    for node, users in plan.nodes.items():
-        if not (isinstance(node.left, SourceNode) and isinstance(node.right, SourceNode)):
-            continue
-        observed = report.outputs.get(node.name)
-        if observed is None or any(u not in singles for u in users):
-            continue
-        members = [singles[u] for u in users]
-        number = shapes.tree(members[0].shape, node)
-        bits = [0, 0]
-        for m in members:
-            for i, leaf in enumerate(shapes.joins[number].leaves):
-                bits[i] |= m.bits[m.shape.leaves.index(leaf)]
-        streams = [report.streams.get(leaf.stream) for leaf in node.leaves]
-        epoch_s = min((s.seconds for s in streams if s is not None), default=0.0)
-        edges = shapes.joins[number].edges
-        longest = max(m.seconds for m in members)
-        expected = card.combinations(number, model.fractions(number, bits), longest) * epoch_s
-        expected *= card.selectivity(edges, corrected=False) / max(card.selectivity(edges), 1e-300)
-        if expected >= 1.0:  # below that a ratio is noise
-            ratios.append((ratio_key(edges), (observed + 0.5) / (expected + 0.5)))
-    card.stats.learn_ratios(ratios)
+    """Feeds observed outputs of joins back into the statistics the model reads from, smaller joins first."""
+    shapes, stats = model.shapes, model.cardinalities.stats
+    known = [n for n, users in plan.nodes.items() if n.name in report.outputs and all(u in singles for u in users)]
+    for _, nodes in groupby(sorted(known, key=_size), _size):
+        card = Cardinalities(shapes, stats)  # with what the smaller joins have just taught
+        lessons: list[tuple[Cause, float]] = []
+        for node in nodes:
+            number = shapes.tree(singles[plan.nodes[node][0]].shape, node)
+            expected = _expected(model, card, number, [singles[u] for u in plan.nodes[node]], report)
+            observed = report.outputs[node.name]
+            if max(expected, observed) >= 1.0:  # below that a ratio is noise
+                cause = _cause(card, number)
+                lessons.append((cause, stats.ratio(cause) * (observed + 0.5) / (expected + 0.5)))
+        stats.learn_ratios(lessons)
+
+
+def _size(node: JoinNode) -> int:
+    return len(node.leaves)
+
+
+def _expected(
+    model: CostModel, card: Cardinalities, number: int, members: Sequence[Member], report: EpochObservation
+) -> float:
+    """Combinations in the epoch, as the statistics have it."""
+    leaves = model.shapes.joins[number].leaves
+    bits = [0] * len(leaves)
+    for m in members:
+        for i, leaf in enumerate(leaves):
+            bits[i] |= m.bits[m.shape.leaves.index(leaf)]
+    streams = [report.streams.get(model.shapes.leaf_of(leaf).stream) for leaf in leaves]
+    epoch_s = min((s.seconds for s in streams if s is not None), default=0.0)
+    longest = max(m.seconds for m in members)
+    return float(card.combinations(number, model.fractions(number, bits), longest)) * epoch_s
+
+
+def _cause(card: Cardinalities, number: int) -> Cause:
+    """What to blame for a difference between the estimate of a join and what was observed."""
+    shapes, stats = card.shapes, card.stats
+    join = shapes.joins[number]
+    names = causes(join.edges)
+    if len(names) == 1:
+        return names
+    below = [shapes.joins[n].edges for n in (join.left.input, join.right.input) if n in shapes.joins]
+    crossing = set(names).difference(*(causes(edges) for edges in below))
+    if len(crossing) == 1 and not stats.knows(names):
+        (key,) = crossing
+        if not stats.knows((key,)):
+            return ("", key)
+    return names

@@ -10,8 +10,9 @@ the defaults apply again: 1,000 tuples/s, an epoch a second, selectivity 0.3 per
 optimizer without any statistics works too, and its decisions follow the shape of the queries alone.
 
 Joined cardinalities are reported per node of the running plan. Node names change with groups and orders, so what is
-learned is not the number but its cause: the ratio of the observed output of a join of two leaves to the estimate,
-kept per join key. Every plan that joins the same attributes benefits, whatever its groups.
+learned is not the number but its cause: a factor by which the estimate was wrong, kept per join key, and where keys
+depend on each other per set of keys, on top of the factors of its subsets. Every plan that joins the same attributes
+benefits, whatever its groups and orders.
 
 The model can be copied and written as JSON, and gives the same answers after that: optimizer runs can be replayed.
 """
@@ -19,7 +20,7 @@ The model can be copied and written as JSON, and gives the same answers after th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,10 @@ DEFAULT_RATE = 1000.0
 DEFAULT_KEYS = 100.0
 DEFAULT_PERIOD = 1.0
 GUESSED_ROWS = 512
+
+Cause = tuple[str, ...]
+"""Join keys by name: one, or several that depend on each other. One after an empty name: not counted by itself, but
+concluded from larger joins; what is counted counts more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class StatisticsModel:
         self.at = 0.0
         self._values: dict[tuple[str, ...], Smoothed] = {}
         self._samples: dict[Leaf, tuple[float, Sample]] = {}
+        self._joint: Mapping[str, tuple[Cause, ...]] = {}
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -123,13 +129,15 @@ class StatisticsModel:
         oldest = self.at - self.stale_s
         self._values = {k: v for k, v in self._values.items() if v.seen >= oldest}
         self._samples = {leaf: s for leaf, s in samples.items() if s[0] >= oldest}
+        self._joint = _joint(self._values)
 
-    def learn_ratios(self, ratios: Iterable[tuple[str, float]]) -> None:
-        """Per join key of two leaves: observed / estimated output, relative to the uncorrected estimate.
+    def learn_ratios(self, ratios: Iterable[tuple[Cause, float]]) -> None:
+        """Observed over estimated output, relative to the estimate without the factor of this cause.
 
         Smoothed as a logarithm, because twice too many and half as many are equally wrong.
         """
-        self._take_in((("ratio", key), math.log(min(max(ratio, 1e-6), 1e6))) for key, ratio in ratios)
+        self._take_in((("ratio", *cause), math.log(min(max(ratio, 1e-9), 1e9))) for cause, ratio in ratios)
+        self._joint = _joint(self._values)
 
     def _take_in(self, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
         values = dict(self._values)
@@ -170,8 +178,21 @@ class StatisticsModel:
     def epochs_a_second(self) -> float:
         return 1 / self._get(("period",), DEFAULT_PERIOD)
 
-    def ratio(self, key: str) -> float:
-        return math.exp(self._get(("ratio", key), 0.0))
+    def ratio(self, cause: Cause) -> float:
+        concluded = self._get(("ratio", "", *cause), 0.0)
+        return math.exp(self._get(("ratio", *cause), concluded))
+
+    def knows(self, cause: Cause) -> bool:
+        return ("ratio", *cause) in self._values
+
+    def joint(self, keys: Collection[str]) -> float:
+        """The factor by which combinations that have all these keys are more than each key by itself says."""
+        factor = 1.0
+        for key in keys:
+            for cause in self._joint.get(key, ()):
+                if all(k in keys for k in cause):
+                    factor *= self.ratio(cause)
+        return factor
 
     def output(self, node: str) -> float | None:
         """Observed combinations per epoch of a node of the running plan."""
@@ -245,7 +266,17 @@ class StatisticsModel:
             model._values[tuple(key)] = Smoothed(value, confidence, seen)
         for stream, occurrence, seen, sample in data["samples"]:
             model._samples[Leaf(stream, occurrence)] = (seen, Sample.from_json(sample))
+        model._joint = _joint(model._values)
         return model
+
+
+def _joint(values: Mapping[tuple[str, ...], Smoothed]) -> dict[str, tuple[Cause, ...]]:
+    """The causes of several keys that something is known of, each under its first key."""
+    found: dict[str, tuple[Cause, ...]] = {}
+    for what, *cause in values:
+        if what == "ratio" and len(cause) > 1 and cause[0]:
+            found[cause[0]] = (*found.get(cause[0], ()), tuple(cause))
+    return found
 
 
 def _numbers(report: EpochObservation) -> Iterator[tuple[tuple[str, ...], float]]:

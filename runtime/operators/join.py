@@ -146,7 +146,7 @@ class JoinReport:
     join_seconds: float
     sink_seconds: float
     matches: Mapping[str, int] = field(default_factory=dict)
-    """Combinations found per join (closed lists count with the number of their items)."""
+    """Combinations found per join: a closed list counts with all that its items stand for."""
     partials: tuple[PartialRef, ...] = ()
     """Of queries that fold and end here."""
     folded: Mapping[tuple[str, str], Folded] = field(default_factory=dict)
@@ -187,14 +187,14 @@ def run_join(shared: JoinShared, task: JoinTask) -> JoinReport:
         total, heaviest = 0, Heaviest()
         inputs = shared.inputs[spec.name].with_made(spec, made)
         for meeting, match in _matches(replace(shared, directory=directory), spec, inputs, task, pace.users):
-            combinations = match.counts()
-            total += int(combinations.sum())
-            heaviest.add(match, combinations)
+            rows = pace.rows(match)
+            total += int(rows.sum())
+            heaviest.add(match, rows)
             for output in outputs:
                 output.add(match)
             if sink is not None:
                 at = time.perf_counter()
-                for part in pace.admit(meeting, match, combinations):
+                for part in pace.admit(meeting, match, rows):
                     sink.add(part)
                 sink_seconds += time.perf_counter() - at
         if sink is not None:

@@ -124,12 +124,11 @@ class Pace:
         self._total = 0.0
         self._of_query = lru_cache(MOST_KEPT)(lambda slot: Behind(directory, joins, slot))
 
-    def admit(self, meeting: int, match: Match, combinations: npt.NDArray[np.int64]) -> Iterator[Match]:
-        """What of the match may be made; `combinations` per pair of its entries (`Match.counts`)."""
+    def admit(self, meeting: int, match: Match, rows: Floats) -> Iterator[Match]:
+        """What of the match may be made; `rows` behind each pair of its entries, as counted below."""
         if not self._limited and not self._measured:
             yield match
             return
-        rows = self._rows(match, combinations)
         self._total += float(rows.sum() + len(rows)) * float(self._windows.max())
         if self._total <= self._least and not self._measured:
             yield match
@@ -195,7 +194,7 @@ class Pace:
                 return None
             mine = replace(mine, l_to=min(mine.l_to, position))
         if self._measured:
-            made = self._rows(mine, mine.counts()) if opened else _lengths(mine)
+            made = self.rows(mine) if opened else _lengths(mine)
             self._work[slot] += float(made.sum()) * windows
         return mine
 
@@ -212,12 +211,12 @@ class Pace:
         work = {sink.uid: int(self._work[sink.slot]) for sink in self._spec.sinks} if self._measured else {}
         return {uid: counted for uid, counted in work.items() if counted}
 
-    def _rows(self, match: Match, combinations: npt.NDArray[np.int64]) -> Floats:
+    def rows(self, match: Match) -> Floats:
         """At most so many rows are behind each pair of entries, per window."""
         left = self._behind.positions(self._spec.left, match.left.bucket)
         right = self._behind.positions(self._spec.right, match.right.bucket)
         if left is None and right is None:
-            return combinations.astype(np.float64)
+            return match.counts().astype(np.float64)
         l, r = match.left_lists(), match.right_lists()
         return within(left, l.first, l.end) * within(right, r.first, r.end)
 

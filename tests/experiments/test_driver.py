@@ -12,8 +12,9 @@ import pytest
 from experiments.config import PARAMETERS, ConfigError, available, load, parse
 from experiments.data import Dataset, DataSpec, make_chunk
 from experiments.driver import Driver, agreement, make_queries, throughput
-from experiments.report import save, write_report
-from experiments.systems.registry import FlinkSystem, flink_installed, make_system
+from experiments.report import save, stored, write_all, write_report
+from experiments.systems.plans import ASPECTS, SAME, differences
+from experiments.systems.registry import PLATFORMS, FlinkSystem, flink_installed, make_system
 from experiments.template import TemplateQuery
 
 pytest.importorskip("matplotlib", reason="plots need the optional dependency group bench")
@@ -133,6 +134,31 @@ def test_memory_live_and_changes_are_measured(results: pd.DataFrame) -> None:
     assert changes["rows_equal"] == 1 and changes["changes"] == 8 and changes["rows_total"] > 0
 
 
+def test_platforms_are_compared_by_the_plans_they_run(results: pd.DataFrame) -> None:
+    data = results[(results["panel"] == "throughput") & results["system"].isin(("unshared", "astream"))]
+    differs = {(r["system"], r["queries.count"]): r["plan_differs"] for _, r in data.iterrows()}
+    for system in ("unshared", "astream"):  # one query: there is nothing to share, but the platform may scale itself
+        assert differs[system, 1] in (SAME, "partitions")
+    assert "buckets" in differs["unshared", 3]  # the optimizer may want a group for each of the three, too
+    assert set(differs["astream", 3].split(", ")) <= {*ASPECTS, SAME}
+    mine = {"warm": dict.fromkeys(ASPECTS, "a"), "end": dict.fromkeys(ASPECTS, "a")}
+    later = mine | {"end": dict.fromkeys(ASPECTS, "a") | {"orders": "b"}}
+    assert differences(mine, mine) == SAME and differences(mine, later) == "orders"
+
+
+def test_what_has_been_measured_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = stored(folder, quick=False)
+    assert len(before) == 12 and not stored(folder, quick=True)
+
+    def nothing_is_started(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("experiments.driver.make_system", nothing_is_started)
+    *_, last = Driver(parse("tiny", TINY), folder, executor="local", before=before).run()
+    assert [r["key"] for r in last] == [r["key"] for r in before]
+    assert [r["rows_agree"] for r in last] == [r.get("rows_agree", "") for r in before]
+
+
 def test_report_and_plots(folder: Path) -> None:
     text = (folder / "report.md").read_text()
     assert "Something rose." in text
@@ -142,6 +168,18 @@ def test_report_and_plots(folder: Path) -> None:
         assert f"({panel}.png)" in text
         assert (folder / f"{panel}.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "data").exists() or not any((folder / "data").iterdir())
+
+
+def test_one_report_of_everything(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "tiny").symlink_to(folder)
+    index = write_all(tmp_path / "results", tmp_path / "kept").read_text()
+    assert "| [Figure 0](tiny.md) | it rises | " in index and "| [T](tiny.md) | bytes | <= 100 |" in index
+    assert "- throughput\n" in index  # not measured
+    text = (tmp_path / "kept" / "tiny.md").read_text()
+    pictures = {p.name for p in (tmp_path / "kept").glob("*.png")}
+    assert pictures == {"tiny-throughput.png", "tiny-memory.png", "tiny-live.png"}
+    assert all(f"({name})" in text for name in pictures)
 
 
 def test_a_worker_that_does_not_answer_in_time_is_reported_and_replaced(tmp_path: Path) -> None:
@@ -183,6 +221,8 @@ def test_all_configurations_load(quick: bool) -> None:
         panels = {p.name for p in experiment.panels}
         assert all(c["panel"] in panels for c in experiment.claims)
         assert all(t["value"]["panel"] in panels for t in experiment.targets)
+        for panel in experiment.panels:  # a comparison says what is compared
+            assert set(panel.differs) >= set(panel.systems) & set(PLATFORMS) - {"ajoin"}, f"{path.stem}, {panel.name}"
 
 
 def test_unknown_parameters_are_refused() -> None:

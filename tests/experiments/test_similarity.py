@@ -96,3 +96,17 @@ def test_queries_survive_json() -> None:
     for _ in range(20):
         q = g.next()
         assert TemplateQuery.from_json(q.to_json()) == q
+
+
+def test_queries_over_disjoint_tuples_differ_in_nothing_else() -> None:
+    streams = ["S1", "S2"]
+    pattern = pattern_query(streams, 2, Random(1), attributes=5)
+    generator = QueryGenerator(
+        pattern, streams, similarity=1.0, selectivity="disjoint", windows=(1,), keys=100, rng=Random(2), parts=4
+    )
+    queries = [generator.next() for _ in range(8)]
+    assert {(q.sources, q.links) for q in queries} == {(pattern.sources, pattern.links)}
+    parts = [q.selections[0] for q in queries]
+    assert all(q.selections == (p, p) for q, p in zip(queries, parts, strict=True))
+    assert [p.sql("S1.") for p in parts[:2] if p] == ["S1.a5 >= 0 AND S1.a5 < 25", "S1.a5 >= 25 AND S1.a5 < 50"]
+    assert parts[:4] == parts[4:] and len(set(parts)) == 4
