@@ -255,9 +255,11 @@ def test_reads_for_tasks_elsewhere_bring_what_reads_here_bring(tmp_path: Path) -
     plain = [read.load(SCHEMA) for read in reads("here", False)]
     for path in [*(tmp_path / "in").iterdir(), *(tmp_path / "elsewhere" / "push").glob("*.*")]:
         path.unlink()
+    assert [read.arrived_ms is not None for read in plain] == [True, False, False, False, True, True, True]
     for read, expected in zip(pickle.loads(whole), plain, strict=True):
         found = read.load(SCHEMA)
         assert found.table.equals(expected.table)
+        assert (found.arrived_ms is None) == (expected.arrived_ms is None)
         assert found.dead == expected.dead
     assert sum(p.table.num_rows for p in plain) == 5
     assert [bool(p.dead) for p in plain] == [False, True, True, True, False, True, False]
