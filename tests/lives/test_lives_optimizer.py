@@ -91,11 +91,11 @@ def test_queries_said_to_be_heavy_never_change_a_row(
         reasons: list[str] = []
 
         def optimize(
-            self: Planner, plan: Plan, queries: Any, mode: str, memory: Any, behind: Any, *, force: bool,
+            self: Planner, plan: Plan, queries: Any, mode: str, memory: Any, behind: Any, pins: Any, *, force: bool,
             rng: Random = rng, seen: list[str] = reasons,
         ) -> Any:  # fmt: skip
             said = {uid: rng.randint(1, 9) for uid in sorted(queries) if rng.random() < 0.3}
-            proposal = real(self, plan, queries, mode, memory, said, force=force)
+            proposal = real(self, plan, queries, mode, memory, said, pins, force=force)
             seen += proposal.reasons
             return proposal
 
