@@ -31,7 +31,7 @@ from ajoin.client.client import Client
 from experiments.processes import tree
 from experiments.soak_report import Sample, write_report
 from optimizer.errors import AJoinError
-from runtime.control.coordinator import DELETED_KEPT
+from runtime.control.fold import DELETED_KEPT
 
 RESULTS = Path(__file__).parent / "results" / "soak"
 STREAMS = ("V", "W", "C")

@@ -104,7 +104,9 @@ def engine_for(options: Mapping[str, Any]) -> Iterator[Engine]:
         retention_epochs=8,  # results are read right after their epoch, and 500 queries make gigabytes of them
         retention_bytes=6 << 30,
         pacing=Pacing(int(options.get("engine.epoch_rows", usual.epoch_rows)) or None, usual.max_epochs_behind),
-        weights=None if isinstance(executor, LocalExecutor) else calibrated(CALIBRATION, time.perf_counter).weights,
+        weights=None
+        if isinstance(executor, LocalExecutor)
+        else calibrated(CALIBRATION, time.perf_counter, executor).weights,
     )
     try:
         engine = Engine.open(directory, executor, config)

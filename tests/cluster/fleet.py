@@ -18,7 +18,8 @@ from runtime.api import Optimize
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.fleet import SparkFleet
 from runtime.spark.standalone import Standalone
-from tests.cluster.story import HERE, PATIENCE
+from tests.cluster.processes import HERE
+from tests.cluster.story import PATIENCE
 from tests.runtime.rig import Rig
 
 WORKERS = 2

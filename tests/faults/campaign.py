@@ -182,10 +182,13 @@ def _observe_steadily(
     joins: Sequence[JoinReport],
     at: float,
     seconds: float,
+    latency_s: Mapping[str, float],
+    wall: float,
 ) -> None:
     """Every epoch takes a second, or a seed would not always lead to the same plans and the same deaths."""
     timeless = [replace(j, join_seconds=0.0, sink_seconds=0.0) for j in joins]
-    _observe(self, plan, queries, sources, timeless, (self._at or 0.0) + 1.0, 1.0)
+    now = (self._at or 0.0) + 1.0
+    _observe(self, plan, queries, [replace(s, seconds=0.0) for s in sources], timeless, now, 1.0, {}, now)
 
 
 @dataclass(slots=True)
