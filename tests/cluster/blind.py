@@ -18,7 +18,7 @@ from runtime.engine.config import EngineConfig
 from runtime.engine.engine import Engine
 from runtime.spark.executor import SparkExecutor
 from runtime.spark.standalone import LOOPBACK, Host, Standalone
-from tests.cluster.story import HERE
+from tests.cluster.processes import HERE
 
 
 def main() -> None:
