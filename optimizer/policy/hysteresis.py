@@ -13,9 +13,9 @@ the next never change the plan.
 
 If they alternate more slowly, queries become *restless*: a query that is moved again although its last move was not
 long ago must be wanted twice as often the next time, and so on; `calm` optimizations without a wish take one doubling
-back, and after the last one the query is forgotten. A query that swings for ever is moved ever more rarely, and nothing else waits for it:
-queries that were not moved lately need the plain number of confirmations, and those that were just created none at
-all, as long as nobody else's state is rebuilt for them (search.judging).
+back, and after the last one the query is forgotten. A query that swings for ever is moved ever more rarely, and nothing
+else waits for it: other queries need the plain number of confirmations, and those that were just created none at all,
+as long as nobody else's state is rebuilt for them (search.judging).
 
 Everything remembered is a value that goes in and comes out; nothing here looks at a clock.
 """
