@@ -40,6 +40,7 @@ def optimized_all_the_time(rng: Random, life: Sequence[dict[str, Any]]) -> list[
     out: list[dict[str, Any]] = []
     for line in life:
         if "epoch" in line:
+            out.append({"unpin": "all"})
             out.append({"optimize": rng.choice(["full", "full", "incremental"])})
         out.append(line)
     return out
@@ -91,11 +92,11 @@ def test_queries_said_to_be_heavy_never_change_a_row(
         reasons: list[str] = []
 
         def optimize(
-            self: Planner, plan: Plan, queries: Any, mode: str, memory: Any, behind: Any, *, force: bool,
+            self: Planner, plan: Plan, queries: Any, mode: str, memory: Any, behind: Any, pins: Any, *, force: bool,
             rng: Random = rng, seen: list[str] = reasons,
         ) -> Any:  # fmt: skip
             said = {uid: rng.randint(1, 9) for uid in sorted(queries) if rng.random() < 0.3}
-            proposal = real(self, plan, queries, mode, memory, said, force=force)
+            proposal = real(self, plan, queries, mode, memory, said, pins, force=force)
             seen += proposal.reasons
             return proposal
 
