@@ -155,7 +155,7 @@ def test_what_is_sent_to_tasks_does_not_grow_with_tuples(tmp_path: Path, kind: s
         tuples.append(rig.epoch(rows).tuples)
         sent.append(executor.sent)
     assert tuples == [200, 20_000]
-    assert sent[1] - sent[0] < 500, sent
+    assert sent[1] - sent[0] < 1_000, sent  # the references of an epoch's buckets are some hundred bytes
     seen = [path for path in executor.opened if str(folder) in path]
     assert bool(seen) == (kind == "shared"), "tasks read it themselves; so they do objects, which Arrow opens unseen"
 
