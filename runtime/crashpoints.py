@@ -64,7 +64,9 @@ POINTS: Final[Mapping[str, str]] = {
     "delivery.marked": "the file says so",
     "store.record": "the record is in the store, whose owner was not looked at again",
     "store.snapshot": "the snapshot is in the store, the log it replaces is still there",
-    "store.source": "a pushed batch is in the store, the caller was not told",
+    "store.source": (
+        "a pushed batch is in the store, the caller was not told; or the copy of a file, and no epoch has read it"
+    ),
     "store.swept": "one of the objects that are not needed any more is gone from the store",
     "recover.read": "snapshot and log are read again, nothing was touched",
     "recover.cleaned": "debris of the crash before is gone",

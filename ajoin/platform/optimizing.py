@@ -8,10 +8,15 @@ So a batch never waits for a search, and the plan changes in one place only.
 
 from __future__ import annotations
 
+import sys
+
 from ajoin.platform.platform import Platform, PlatformState, only
 from optimizer.beside import Found, Situation
 from optimizer.optimize import CostBasedOptimizer
 from runtime.api import Adopt
+
+SWITCH = 0.0002
+"""Seconds."""
 
 
 class Optimizing:
@@ -34,4 +39,11 @@ class Optimizing:
         only(self._platform.control(Adopt(found)).result())
 
     def search(self, situation: Situation) -> Found:
-        return situation.search(self._optimizer)
+        """A search is Python all the way, and epochs let go of the interpreter's lock a thousand times: each time they
+        would wait for it as long as the switch interval. So that is short while a search runs."""
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH)
+        try:
+            return situation.search(self._optimizer)
+        finally:
+            sys.setswitchinterval(before)

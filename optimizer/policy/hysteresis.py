@@ -11,11 +11,11 @@ find it again: it prices it with the statistics of that time. A wish that is no 
 that has been worth it `confirmations` times in a row comes true. So statistics that alternate from one optimization to
 the next never change the plan.
 
-If they alternate more slowly, queries become *restless*: each wish that came true doubles, for the queries that it
-moved, how often the next one must be repeated; `calm` optimizations without a wish take one doubling back, and with the
-last one the query is forgotten. A query that swings for ever is moved ever more rarely, and nothing else waits for it:
-queries that were not moved lately need the plain number of confirmations, and those that were just created none at
-all, as long as nobody else's state is rebuilt for them (search.judging).
+If they alternate more slowly, queries become *restless*: a query that is moved again although its last move was not
+long ago must be wanted twice as often the next time, and so on; `calm` optimizations without a wish take one doubling
+back, and after the last one the query is forgotten. A query that swings for ever is moved ever more rarely, and nothing
+else waits for it: other queries need the plain number of confirmations, and those that were just created none at all,
+as long as nobody else's state is rebuilt for them (search.judging).
 
 Everything remembered is a value that goes in and comes out; nothing here looks at a clock.
 """
@@ -54,7 +54,7 @@ class Restless:
 
     uid: str
     calm: int = 0
-    doublings: int = 1
+    doublings: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Hysteresis:
     restless: tuple[Restless, ...] = ()
 
     def doublings(self) -> dict[str, int]:
-        return {r.uid: r.doublings for r in self.restless}
+        return {r.uid: r.doublings for r in self.restless if r.doublings}
 
     def needed(self, config: HysteresisConfig, uids: Iterable[str]) -> int:
         """How often in a row a change of these queries must be wanted at the moment."""
@@ -98,13 +98,13 @@ class Hysteresis:
                 known[uid] = replace(r, calm=0)
             elif r.calm + 1 < config.calm:
                 known[uid] = replace(r, calm=r.calm + 1)
-            elif r.doublings > 1:
+            elif r.doublings > 0:
                 known[uid] = Restless(uid, 0, r.doublings - 1)
             else:
                 del known[uid]
         for uid in moved:
-            before = known[uid].doublings if uid in known else 0
-            known[uid] = Restless(uid, 0, min(before + 1, config.max_doublings))
+            doublings = known[uid].doublings + 1 if uid in known else 0
+            known[uid] = Restless(uid, 0, min(doublings, config.max_doublings))
         return Hysteresis(left, tuple(known[uid] for uid in sorted(known)))
 
 

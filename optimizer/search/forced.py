@@ -1,8 +1,8 @@
 """Plan changes a user asks for by name: a join order, query groups, the number of partitions, a split.
 
 Each function is a step from plan to plan, one version up; a step that would change nothing gives back the
-plan it got. They check what the user said and raise InvalidRequest; they never look at cost. A forced order
-holds until the optimizer or another force changes it.
+plan it got. They check what the user said and raise InvalidRequest; they never look at cost. That what was forced
+stays is not decided here (model.pins).
 
 `one_step` folds any number of steps into a single one: one query batch gives at most one changelog.
 """

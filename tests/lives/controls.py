@@ -19,7 +19,7 @@ class Partitioned(Protocol):
 
 
 def operations(rng: Random, profile: Profile, running: Mapping[str, Query], platform: Partitioned) -> list[Line]:
-    """Forced orders and groups, scaling, re-optimisation and restarts before one epoch."""
+    """Forced orders and groups, releasing them, scaling, re-optimisation and restarts before one epoch."""
     lines: list[Line] = []
     if profile.one_group and running:
         lines.append({"force": {"groups": dict.fromkeys(running, 0)}})
@@ -41,6 +41,9 @@ def operations(rng: Random, profile: Profile, running: Mapping[str, Query], plat
         _shuffle_keeping_splits_valid(rng, lines)
     if chance(rng, profile.restarted):
         lines.insert(rng.randint(0, len(lines)), {"restart": pick(rng, ("graceful", "kill"))})
+    optimized = next((i for i, line in enumerate(lines) if "optimize" in line), None)
+    if optimized is not None and len(running) % 3:  # else it works around what was forced
+        lines.insert(optimized, {"unpin": "all"})
     return lines
 
 

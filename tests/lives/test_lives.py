@@ -83,6 +83,7 @@ def test_every_line_makes_sense_where_it_stands(profile):
         "force",
         "scale",
         "optimize",
+        "unpin",
         "restart",
         "watermark",
         "expect_error",

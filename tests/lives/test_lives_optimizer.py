@@ -40,6 +40,7 @@ def optimized_all_the_time(rng: Random, life: Sequence[dict[str, Any]]) -> list[
     out: list[dict[str, Any]] = []
     for line in life:
         if "epoch" in line:
+            out.append({"unpin": "all"})
             out.append({"optimize": rng.choice(["full", "full", "incremental"])})
         out.append(line)
     return out

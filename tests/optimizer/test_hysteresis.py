@@ -92,7 +92,7 @@ def test_after_calm_a_query_is_forgotten():
     h = Judge()
     h.at = Hysteresis((), (Restless("a", 0, 3), Restless("gone", 0, 3)))
     assert h.at.needed(TWICE, "a") == 16
-    for _ in range(18):
+    for _ in range(24):
         h.wish()
     assert h.at == Hysteresis()
 

@@ -15,7 +15,7 @@ from typing import Any
 from tests.oracle.decode import rows_of_file
 
 Line = Mapping[str, Any]
-CONTROLS = ("stream", "create", "delete", "optimize", "force", "scale", "restart")
+CONTROLS = ("stream", "create", "delete", "optimize", "force", "unpin", "scale", "restart")
 LEADING_KEYS = (*CONTROLS, "event", "events", "epoch", "watermark")
 
 

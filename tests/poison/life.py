@@ -94,6 +94,8 @@ class Life:
                 operator.scale(partitions)
             case {"scale": {"split": split}}:
                 operator.split(**split)
+            case {"unpin": "all"}:
+                operator.unpin()
             case {"optimize": mode}:
                 operator.optimize(mode)
             case _:

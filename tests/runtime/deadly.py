@@ -48,7 +48,7 @@ class DeadlyRead:
         return str(self.read.place)
 
     def load(self, schema: Any) -> Loaded:
-        if b"KILL" in Path(self.read.path).read_bytes():
+        if b"KILL" in Path(self.read.content.path).read_bytes():
             die(self.how)
         loaded: Loaded = self.read.load(schema)
         return loaded

@@ -104,4 +104,4 @@ def test_a_folder_that_cannot_be_listed_makes_no_stream(s3: MinIO, bucket: str):
     with pytest.raises(InvalidRequest) as caught:
         check_options(ConnectorSpec("files", (("path", wrong),)))
     assert caught.value.reason == "BAD_CONNECTOR_OPTION" and "not-the-secret" not in str(caught.value)
-    assert "refuses" in caught.value.message
+    assert "does not accept the secret" in caught.value.message
