@@ -22,8 +22,9 @@ from ajoin.replay.scenario import Scenario
 from ajoin.replay.steps import CreateSql, Declare, EndEpoch, Feed, Planned, Punctuate, Restart, Step
 from ajoin.sql import parse_query
 from optimizer.errors import AJoinError
+from optimizer.search.forced import force_order
 from runtime import crashpoints
-from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, QueryState
+from runtime.api import Control, CreateQuery, Cursor, DeleteQuery, ForceOrder, QueryState
 from runtime.connectors.base import ConnectorSpec
 from runtime.crashpoints import Crashed
 from runtime.engine.engine import Engine
@@ -155,6 +156,11 @@ class Survivor:
         self._apply(engine, CreateQuery(create.id, query, sinks))
 
     def _apply(self, engine: Engine, control: Control) -> None:
+        """Orders are changed as the optimizer does it: prepared first, while epochs go on."""
+        state = engine.state
+        if isinstance(control, ForceOrder) and (uid := state.names.get(control.id)) in state.running:
+            engine.change_to(force_order(state.plan, state.running[uid], control.order))
+            return
         (outcome,) = engine.apply([control])
         if isinstance(outcome, AJoinError):
             raise outcome
