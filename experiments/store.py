@@ -1,13 +1,13 @@
 """What does a store cost, and what does it take off the driver?
 
-    python -m experiments.store [C1 C2 C4 C5 C6 C7] [--quick] [--folder DIRECTORY]
+    python -m experiments.store [C1 C2 C4 C5 C6 C8] [--quick] [--folder DIRECTORY]
 
     C1  bytes through the driver per epoch, when tuples grow a hundredfold            needs root
     C2  bytes that executors fetch, with 1, 2 and 4 of them; with C3, the largest share of open state in one cache
     C4  throughput with a store on the same machine over the state directory
     C5  throughput with the driver's link at 10 Mbit/s over a free one                needs root
     C6  requests per epoch, with more and more open buckets
-    C7  bytes that are sent with stages per epoch, with more and more open buckets
+    C8  bytes that are sent with stages per epoch, with more and more open buckets
 
 Every experiment compares its rows first, runs in a process of its own, because a process has only one Spark context,
 and is a count or a ratio within one run. Prints a Markdown table. Modules of experiments/stores say how each is done.
@@ -33,7 +33,7 @@ ON_THIS_HOST: dict[str, Callable[[Path, bool], list[Line]]] = {
     "C2": cluster.executors,
     "C4": local.throughput,
     "C6": local.per_epoch,
-    "C7": cluster.shipped,
+    "C8": cluster.shipped,
 }
 ON_HOSTS: dict[str, Callable[[Path, bool, Hosts], list[Line]]] = {
     "C1": links.bytes_per_epoch,

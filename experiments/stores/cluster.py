@@ -1,4 +1,4 @@
-"""C2, C3 and C7: what executors fetch, keep and are sent, on a standalone cluster with 1, 2 and 4 of them.
+"""C2, C3 and C8: what executors fetch, keep and are sent, on a standalone cluster with 1, 2 and 4 of them.
 
 Every executor has one core and a directory of its own, so a cache of its own; the store is a folder that cannot be
 mapped. Workers are added to one cluster, and each size begins a new life. Tasks tell what they asked of the store
@@ -6,7 +6,7 @@ mapped. Workers are added to one cluster, and each size begins a new life. Tasks
 
 C2  Bytes that an executor fetches per epoch, and all together over the bytes written. A bucket is large enough (a few
     hundred thousand tuples) that the chunks at the ends of a range do not count for much.
-C7  Bytes that stages share and that are sent with them, per epoch, with more and more open buckets (one executor).
+C8  Bytes that stages share and that are sent with them, per epoch, with more and more open buckets (one executor).
 C3  Of the buckets that are open at the end, how much the fullest cache holds.
 """
 
@@ -79,13 +79,13 @@ def shipped(folder: Path, quick: bool) -> list[Line]:
             sums.append((executor.shipping.bytes - before) / epochs)
             lines.append(
                 Line(
-                    f"C7 bytes sent with the stages of an epoch, {len(life.open_bytes)} open buckets",
+                    f"C8 bytes sent with the stages of an epoch, {len(life.open_bytes)} open buckets",
                     f"{sums[-1]:,.0f}",
                 )
             )
             assert life.close() == plain(folder / f"plain-{window}", load, window + 3 + epochs)
     most = sums[-1] / sums[0]
-    lines.append(Line(f"C7 window of {windows[-1]} epochs over {windows[0]}", f"{most:.2f}", "<= 1.2", most <= 1.2))
+    lines.append(Line(f"C8 window of {windows[-1]} epochs over {windows[0]}", f"{most:.2f}", "<= 1.2", most <= 1.2))
     return lines
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pyspark
 
 from runtime.spark.executor import SparkExecutor
-from tests.cluster.story import HERE, begun, store_in, tuples
+from tests.cluster.processes import HERE
+from tests.cluster.story import Inputs, begun, store_in
 from tests.cluster.tasks import where
 from tests.cluster.yarn import Yarn, jars
 
@@ -40,14 +41,15 @@ def main() -> None:
         try:
             executor = SparkExecutor.start("yarn", local_dir=folder / "driver", options=OPTIONS)
             try:
-                rig = begun(folder / "state", executor, store_in(folder))
+                inputs = Inputs.opaque(folder / "in")
+                rig = begun(folder / "state", executor, store_in(folder), inputs)
                 for epoch in range(EPOCHS):
-                    rig.epoch(tuples(epoch))
+                    rig.epoch(inputs.bring(epoch))
                 report = {
                     "epochs": EPOCHS,
                     "rows": {id: rig.rows(id) for id in ("pair", "chain")},
                     "homes": executor.run("where", where, None, range(4)),
-                    "caches": [told.executor for told in executor.traffic()],
+                    "caches": [told.cache for told in executor.executors(4)],
                 }
                 rig.engine.close()
             finally:

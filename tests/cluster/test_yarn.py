@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster import yarn
+from tests.cluster.processes import told as run_told
 from tests.cluster.story import expected
 from tests.tools.maven import Unreachable
 
@@ -24,22 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     except Unreachable as why:
         pytest.skip(f"no YARN: {why}")
     folder = tmp_path_factory.mktemp("yarn")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.on_yarn", str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        out, err = process.communicate(timeout=1000)
-    except BaseException:
-        process.terminate()
-        process.wait(200)
-        raise
-    assert process.returncode == 0, f"{out[-2000:]}\n{err[-10000:]}"
-    report: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return report
+    return run_told("tests.cluster.on_yarn", folder)
 
 
 def test_rows_are_exact_on_yarn(told: dict[str, Any]) -> None:
